@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ctxvc.core.conversion import convert
     from ctxvc.core.plan.plan import Action, Plan
     from ctxvc.core.view.budget import Budget
+    from ctxvc.forms.conversion import convert
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
     from ctxvc.wire.http_client import async_http_client, http_client
@@ -26,7 +26,7 @@ _HOMES = {
     "Session": "ctxvc.session.session",
     "Store": "ctxvc.store.store",
     "async_http_client": "ctxvc.wire.http_client",
-    "convert": "ctxvc.core.conversion",
+    "convert": "ctxvc.forms.conversion",
     "http_client": "ctxvc.wire.http_client",
 }
 

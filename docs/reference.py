@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +28,24 @@ def _topic(name: str) -> str:
     return (PACKAGE / "help" / f"{name}.md").read_text(encoding="utf-8").partition("\n\n")[2].rstrip("\n")
 
 
-def _section(name: str, title: str) -> str:
-    return f"## {title}\n\n{_topic(name)}\n"
-
-
 _CLI = f"""\
 {_MADE}
 # The command line
 
 This page has the same text as `ctxvc COMMAND --help`. Answers go to stdout, everything else to stderr. In a pipe, an
 answer is tab-separated, complete, and independent of the date; on a terminal it is aligned, coloured and paged, with
-relative times. `--json` answers with one JSON object: [json.md](json.md).
+relative times.
 
-{_section("revisions", "Names")}
-{_section("exit-codes", "Exit codes")}
-{_section("environment", "Environment")}
-{_section("config", "Configuration")}
-## Global options
+Said elsewhere: [names](../ctxvc/help/revisions.md) of revisions and blocks, [exit codes](../ctxvc/help/exit-codes.md),
+[environment](../ctxvc/help/environment.md), [configuration](../ctxvc/help/config.md), [answers of `--json`](json.md).
 
-They may come before or after the command's name.
+## Common options
+
+Every command takes these, before or after its name:
 """
+
+#: What many commands take: explained once, and in the usage of those that have it.
+_SHARED = ("--json", "--actor")
 
 _JSON = f"""\
 {_MADE}
@@ -57,7 +55,7 @@ _JSON = f"""\
 
 Each `schema` names a [JSON Schema](https://json-schema.org/draft/2020-12) in [`schema/`](schema). The schemas are
 made from the code, and the tests validate an answer of every kind against its schema. An error has
-[one](schema/error.json), too; the [exit codes](cli.md#exit-codes) stay the same. `log --jsonl` prints one
+[one](schema/error.json), too; the [exit codes](../ctxvc/help/exit-codes.md) stay the same. `log --jsonl` prints one
 [log item](schema/log-item.json) a line, oldest first.
 
 The schemas, with the command if the name is another:
@@ -145,6 +143,10 @@ def _cli_lines() -> Iterator[str]:
     root = click.Context(cli, info_name="ctxvc")
     yield _CLI
     yield from _options(global_options(hidden=False))
+    yield "\nThese are in the usage of a command that takes them:\n"
+    verb = cli.get_command(root, "archive")
+    assert verb is not None
+    yield from _options(_shared(verb))
     for title, commands in SECTIONS.items():
         yield f"\n## {title}"
         for name in commands:
@@ -157,21 +159,31 @@ def _command_lines(command: Command) -> Iterator[str]:
     yield f"\n### ctxvc {command.name}\n"
     yield f"    {command.example}\n"
     yield inspect.cleandoc(command.help or "") + "\n"
-    yield f"`ctxvc {' '.join([command.name or '', '[OPTIONS]', *_arguments(command)])}`\n"
-    yield from _options([param for param in command.params if not getattr(param, "hidden", False)])
+    shared = _shared(command)
+    own = [
+        param
+        for param in command.params
+        if isinstance(param, click.Option) and not param.hidden and param not in shared
+    ]
+    usage = [command.name or "", *(f"[{option.opts[0]}]" for option in shared), *["[OPTIONS]"] * bool(own)]
+    yield f"`ctxvc {' '.join([*usage, *_arguments(command)])}`" + "\n" * bool(own)
+    yield from _options(own)
+
+
+def _shared(command: click.Command) -> list[click.Option]:
+    """Of a command's options those that are explained once."""
+    return [param for param in command.params if isinstance(param, click.Option) and param.opts[0] in _SHARED]
 
 
 def _arguments(command: Command) -> list[str]:
     return [param.metavar or "" for param in command.params if isinstance(param, click.Argument)]
 
 
-def _options(params: list[click.Parameter]) -> Iterator[str]:
-    options = [param for param in params if isinstance(param, click.Option)]
-    if options:
-        yield "| option | means |\n| --- | --- |"
+def _options(options: Sequence[click.Parameter]) -> Iterator[str]:
     for option in options:
+        assert isinstance(option, click.Option)
         names = " / ".join([", ".join(option.opts), *option.secondary_opts])
-        yield f"| `{' '.join(filter(None, [names, _value(option)]))}` | {_help(option)} |"
+        yield f"- `{' '.join(filter(None, [names, _value(option)]))}`: {_help(option)}"
 
 
 def _help(option: click.Option) -> str:
@@ -184,8 +196,8 @@ def _value(option: click.Option) -> str:
     """The value that follows an option's name; empty for a flag."""
     if option.is_flag:
         return ""
-    if isinstance(option.type, click.Choice):
-        return "\\|".join(map(str, option.type.choices))
+    if isinstance(option.type, click.Choice) and not option.metavar:
+        return "|".join(map(str, option.type.choices))
     return option.metavar or option.type.name.upper()
 
 

@@ -36,24 +36,36 @@ LAYERS: dict[str, frozenset[str]] = {
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors", "phrases"}),
     "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
-    "exporters": frozenset({"session", "inspection", "store", "core", "errors"}),
+    "exporters": frozenset({"forms", "session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset(
         {"session", "policies", "tokens", "recording", "importers", "store", "core", "errors", "phrases"}
     ),
-    "agent": frozenset({"session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
+    "agent": frozenset({"forms", "session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
-    "integrations": frozenset({"agent", "session", "importers", "store", "core", "errors"}),
+    "integrations": frozenset({"importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "cli": frozenset(
         {"wire", "mcp", "replay", "report", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
-        | {"importers", "exporters", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
+        | {"importers", "exporters", "forms", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
     ),
     "__main__": frozenset({"cli"}),
     "ctxvc": frozenset(
-        {"wire", "agent", "policies", "session", "inspection", "importers", "tokens", "store", "core", "errors"}
+        {
+            "wire",
+            "agent",
+            "policies",
+            "session",
+            "inspection",
+            "importers",
+            "forms",
+            "tokens",
+            "store",
+            "core",
+            "errors",
+        }
     ),
 }
 
@@ -66,7 +78,6 @@ CORE = (
         "suggestion",
         "ledger",
         "prompt",
-        "conversion",
         "hosts",
         "recording",
         "view",
@@ -128,13 +139,10 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "anthropic": frozenset({"agent"}),
     "openai": frozenset({"agent"}),
     "agents": frozenset({"integrations"}),
-    "pydantic_ai": frozenset({"integrations"}),
     "mcp": frozenset(),  # its own client judges ours in the tests
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
     "distributed": frozenset({"replay"}),
-    "langchain": frozenset({"integrations"}),
-    "langchain_core": frozenset({"integrations"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
     "h11": frozenset({"wire"}),
@@ -154,7 +162,7 @@ CLAUDE_CODE = {
     "importers.ctxvc_trajectory": "the format's own header names the program that recorded",
     "core.variables": "a variable with a key in it",
     "agent.footholds": "a folder whose settings run programs",
-    "agent.orientation": "a folder that projects have their skills in",
+    "agent.skills": "a folder that projects have their skills in",
     "wire.senders": "the headers by which its requests say whose they are",
     "exporters.providers": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
@@ -196,7 +204,7 @@ MAY_READ_THE_ENVIRONMENT = frozenset(
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
-    | {"pyarrow", "distributed", "openai", "agents", "pydantic_ai"}
+    | {"pyarrow", "distributed", "openai", "agents"}
 )
 
 #: Modules whose texts are for one reader: the table of phrases, what Claude Code is told and has a shell for, and the

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
-from ctxvc.agent.tools.definitions import Arguments, parsed
+from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
 from ctxvc.agent.tools.search import unfinished
 from ctxvc.agent.tools.tools import failed
 from ctxvc.agent.workspace import Outcome
@@ -57,52 +57,25 @@ SAID = 0.15
 
 #: Hits that a search shows, of one block at most so many, and the characters of each.
 HITS, HITS_IN_BLOCK, LINE = 40, 4, 200
-TOOLS: tuple[dict[str, Any], ...] = (
-    {
-        "name": "read_block",
-        "description": "Read a block of the recording, or part of it. The first line has its handle.",
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "block": {"type": "string", "description": "as in B17; or SCOPE:B17"},
-                "lines": {"type": "string", "description": "only these lines, as in 41:80"},
-                "chars": {"type": "string", "description": "only these characters, as in 1:4000"},
-                "grep": {"type": "string", "description": "only the lines that match this regular expression"},
-            },
-            "required": ["block"],
-            "additionalProperties": False,
-        },
-    },
-    {
-        "name": "search_session",
-        "description": "Search all blocks of the recording. Returns lines with their block's address.",
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string", "description": "regular expression, matched line by line"},
-                "ignore_case": {"type": "boolean"},
-            },
-            "required": ["pattern"],
-            "additionalProperties": False,
-        },
-    },
-)
 
 
 class ReadBlock(Arguments, frozen=True, kw_only=True):
-    """What a call of `read_block` gives."""
+    """Read a block of the recording, or part of it. The first line has its handle."""
 
-    block: str
-    lines: str = ""
-    chars: str = ""
-    grep: str = ""
+    block: Annotated[str, describe("as in B17; or SCOPE:B17")]
+    lines: Annotated[str, describe("only these lines, as in 41:80")] = ""
+    chars: Annotated[str, describe("only these characters, as in 1:4000")] = ""
+    grep: Annotated[str, describe("only the lines that match this regular expression")] = ""
 
 
 class SearchSession(Arguments, frozen=True, kw_only=True):
-    """What a call of `search_session` gives."""
+    """Search all blocks of the recording. Returns lines with their block's address."""
 
-    pattern: str
+    pattern: Annotated[str, describe("regular expression, matched line by line")]
     ignore_case: bool = False
+
+
+TOOLS = (definition("read_block", ReadBlock), definition("search_session", SearchSession))
 
 
 class AskResult(msgspec.Struct, frozen=True, kw_only=True):

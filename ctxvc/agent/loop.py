@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ctxvc.agent.call import CUT_SHORT, ending, result
 from ctxvc.agent.limits import Limits, Spending
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.server import Server
+from ctxvc.agent.tools.definitions import Arguments, definition, describe
 from ctxvc.agent.tools.tools import NOTE
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core.display import decode, encode
@@ -60,24 +61,17 @@ INTERRUPTED = (
 
 _GO_ON = {"role": "user", "content": "[your reply was truncated; continue]"}
 
+
+class Delegate(Arguments, frozen=True, kw_only=True):
+    """Give a task to a helper that works in its own scope, with the same tools and none of this conversation. Only its
+    report comes back, as a note. Several in one reply work in parallel. An earlier one continues where it stopped."""
+
+    name: Annotated[str, describe("name of its scope, as in read-the-docs")]
+    task: Annotated[str, describe("everything the helper needs to know, and what to report")]
+
+
 #: The tool that hands a task to a sub-agent in a scope of its own.
-DELEGATE: dict[str, Any] = {
-    "name": "delegate",
-    "description": (
-        "Give a task to a helper that works in its own scope, with the same tools and none of this conversation. "
-        "Only its report comes back, as a note. Several in one reply work in parallel. An earlier one continues "
-        "where it stopped."
-    ),
-    "input_schema": {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "name of its scope, as in read-the-docs"},
-            "task": {"type": "string", "description": "everything the helper needs to know, and what to report"},
-        },
-        "required": ["name", "task"],
-        "additionalProperties": False,
-    },
-}
+DELEGATE = definition("delegate", Delegate)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ctxvc.agent import message as messages
-from ctxvc.agent import stream
+from ctxvc.agent.message import unreadable
 from ctxvc.agent.model import ModelFailed
-from ctxvc.agent.openai_stream import ChatAssembly, ResponsesAssembly, chat_message, responses_message
-from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
+from ctxvc.agent.refusal import Fault, Overflow, refusal
 from ctxvc.agent.server import Server
-from ctxvc.core import conversion
+from ctxvc.agent.stream import CUT, Api
+from ctxvc.forms import chat, conversion, responses
+from ctxvc.forms.values import objects
 
 if TYPE_CHECKING:
     import openai
@@ -40,50 +41,36 @@ class _OpenAI(Server):
     ) -> None:
         """`options` are those of the client. Raises: ModelFailed if it cannot be made, as without a key or the package
         `openai`."""
-        super().__init__(sleep)
         try:
             import openai
         except ImportError as error:
             raise ModelFailed("the package openai is not installed", hint="pip install openai") from error
         try:
-            self._client = client or openai.OpenAI(**options)
+            client = client or openai.OpenAI(**options)
         except openai.OpenAIError as error:
             raise ModelFailed("no key is set for the provider", hint=_HINTS["key"]) from error
+        super().__init__(client, openai, (openai.OpenAIError,), sleep)
         self._refused: set[str] = set()  # options that this server does not take
 
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
         """As `Server.attempt`. Where the server does not take an option, it is asked again without."""
-        answer = self._attempt(call, say)
+        answer = super().attempt(call, say)
         while isinstance(answer, Fault) and (option := self._not_accepted(answer.text)):
             self._refused.add(option)
-            answer = self._attempt(call, say)
-        return answer
+            answer = super().attempt(call, say)
+        return _hinted(answer) if isinstance(answer, Fault) else answer
 
-    def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object:
-        """As `Server.fetch`; the client's address ends with `/v1`, or stands for it."""
-        import openai
+    def _url(self, path: str) -> str:
+        """The client's address ends with `/v1`, or stands for it."""
+        base = self.address.rstrip("/")
+        return base + path.removeprefix("/v1") if path.startswith("/v1/") else base.removesuffix("/v1") + path
 
-        client = self._client.with_options(timeout=timeout, max_retries=0)
-        base = str(client.base_url).rstrip("/")
-        url = base + path.removeprefix("/v1") if path.startswith("/v1/") else base.removesuffix("/v1") + path
-        try:
-            if body is None:
-                return client.get(url, cast_to=object)
-            return client.post(url, body=dict(body), cast_to=object)
-        except openai.APITimeoutError:
-            return None
-        except (openai.AuthenticationError, openai.APIConnectionError) as error:
-            fault = _fault(error)
-            raise ModelFailed(fault.text, hint=fault.hint if isinstance(fault, Fault) else "") from error
-        except (openai.OpenAIError, ValueError):
-            return None  # not every server has every path, and some answer with a page
+    def _fault(self, error: Exception) -> Overflow | Fault:
+        answer = super()._fault(error)
+        return _hinted(answer) if isinstance(answer, Fault) else answer
 
-    @property
-    def address(self) -> str:
-        return str(self._client.base_url)
-
-    def close(self) -> None:
-        self._client.close()
+    def _request(self, call: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        return self._stream(self._accepted(self._arguments(call)))
 
     @abstractmethod
     def _arguments(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,23 +79,6 @@ class _OpenAI(Server):
     @abstractmethod
     def _stream(self, arguments: Mapping[str, Any]) -> AbstractContextManager[Any]:
         """The answer to a request, unread."""
-
-    @abstractmethod
-    def _message_of(self, response: Any, say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        """The message in an answer."""
-
-    def _attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        import httpx2
-        import openai
-
-        try:
-            with self._stream(self._accepted(self._arguments(call))) as response:
-                answer = self._message_of(response, say)
-        except httpx2.RequestError as error:
-            return Fault("cut", plain(str(error)) or type(error).__name__, again=True, hint="check the network")
-        except openai.OpenAIError as error:
-            return _fault(error)
-        return _hinted(answer) if isinstance(answer, Fault) else answer
 
     def _not_accepted(self, text: str) -> str:
         """The option that a server's words refuse, if it was sent: the first that they name."""
@@ -133,9 +103,36 @@ class _OpenAI(Server):
 _REFUSES = re.compile(r"unsupported|not supported|unrecognized|unknown|not permitted|unexpected|not allowed", re.I)
 
 
+def _chat_text(_kind: str, chunk: dict[str, Any]) -> object:
+    match chunk:
+        case {"choices": [{"delta": {"content": text}}, *_]}:
+            return text
+    return None
+
+
+def _chat_message(completion: object) -> dict[str, Any] | Overflow | Fault:
+    """The message in a whole chat completion, or what came instead."""
+    if not isinstance(completion, dict):
+        return unreadable("not an object")
+    if completion.get("error"):
+        return refusal(200, completion)
+    match completion.get("choices"):
+        case [{"message": {"tool_calls": list(calls)}}, *_] if not all(map(_has_name, objects(calls))):
+            return unreadable("a call without a name", again=True)
+        case list():
+            return messages.sound(conversion.chat_reply(completion, messages.arguments).value)
+    return unreadable("a message of the Messages API" if "content" in completion else "no choices")
+
+
+def _has_name(call: dict[str, Any]) -> bool:
+    function = call.get("function") or call.get("custom")
+    return isinstance(function, dict) and isinstance(function.get("name"), str)
+
+
 class ChatCompletions(_OpenAI):
     """A model behind Chat Completions: what nearly every server of local models speaks, and most gateways."""
 
+    api = Api("Chat Completions", chat.assembled, _chat_text, _chat_message, ends_with_done=True)
     options = {
         "max_tokens": "max_completion_tokens",
         "stream_options": "",
@@ -164,13 +161,27 @@ class ChatCompletions(_OpenAI):
         unread: AbstractContextManager[Any] = self._client.chat.completions.with_streaming_response.create(**arguments)
         return unread
 
-    def _message_of(self, response: Any, say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        return stream.message_of(response.iter_bytes(), say, assembly=ChatAssembly(say), from_json=chat_message)
+
+def _responses_text(kind: str, event: dict[str, Any]) -> object:
+    return event.get("delta") if kind in ("response.output_text.delta", "response.refusal.delta") else None
+
+
+def _responses_message(response: object) -> dict[str, Any] | Overflow | Fault:
+    """The message in a whole response, or what came instead."""
+    if not isinstance(response, dict):
+        return unreadable("not an object")
+    if response.get("error"):
+        return refusal(200, response)
+    if not isinstance(response.get("output"), list):
+        return unreadable("a chat completion" if "choices" in response else "no output")
+    message = conversion.responses_reply(response, messages.arguments).value
+    return messages.sound(message) if message["stop_reason"] else CUT
 
 
 class Responses(_OpenAI):
     """A model behind the Responses API. The server keeps nothing: its reasoning comes encrypted and goes back so."""
 
+    api = Api("the Responses API", responses.assembled, _responses_text, _responses_message)
     options = {"include": "", "parallel_tool_calls": "", "store": ""}
 
     def _arguments(self, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,24 +191,6 @@ class Responses(_OpenAI):
     def _stream(self, arguments: Mapping[str, Any]) -> AbstractContextManager[Any]:
         unread: AbstractContextManager[Any] = self._client.responses.with_streaming_response.create(**arguments)
         return unread
-
-    def _message_of(self, response: Any, say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        return stream.message_of(
-            response.iter_bytes(), say, assembly=ResponsesAssembly(say), from_json=responses_message
-        )
-
-
-def _fault(error: Exception) -> Overflow | Fault:
-    """An error of the client as a value."""
-    import openai
-
-    match error:
-        case openai.APIConnectionError():
-            return unreachable(error, error.request.url)
-        case openai.APIStatusError():
-            answer = refusal(error.status_code, error.body if error.body is not None else error.message)
-            return _hinted(answer) if isinstance(answer, Fault) else answer
-    return Fault("failed", f"the provider failed: {plain(str(error))}")
 
 
 def _hinted(fault: Fault) -> Fault:

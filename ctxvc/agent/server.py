@@ -1,15 +1,16 @@
-"""A model behind a server: what each provider's client has to offer, and what is the same for all of them."""
+"""A model behind a server, by a provider's own client: what is the same for all of them."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ctxvc.agent import windows
+from ctxvc.agent import stream, windows
 from ctxvc.agent.model import ModelFailed, TooLong
-from ctxvc.agent.refusal import Fault, Overflow
+from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
 from ctxvc.core.policy import Answer, Ask
 from ctxvc.core.view.view import View
@@ -22,39 +23,89 @@ _SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
 class Server(ABC):
-    """A provider's model. A subclass makes one attempt at a call, and fetches what the server says of itself.
+    """A provider's model. A subclass makes the client, and the arguments of a call.
 
     Calls and replies are those of the Messages API, whatever the server speaks.
     """
 
     scripted = False
+    #: How the server answers.
+    api: stream.Api
 
-    def __init__(self, sleep: Callable[[float], object] = time.sleep) -> None:
+    def __init__(
+        self,
+        client: Any,
+        package: Any,
+        errors: tuple[type[Exception], ...],
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """`package` is the client's, with the names of its errors; `errors` are all that it raises."""
+        self._client = client
+        self._package = package
+        self._errors = errors
         self._sleep = sleep
 
     @abstractmethod
+    def _request(self, call: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """The answer to a call, unread."""
+
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
         """One request, and its whole reply as a message (`message.sound`), or what came instead.
 
-        The client retries by itself what has not begun (429, 5xx, no connection). The reply's text goes to `say` as it
-        comes.
+        The client sends, and retries by itself what has not begun (429, 5xx, no connection). What comes is read here,
+        since the client's own reader takes a server at its word. The reply's text goes to `say` as it comes.
         """
+        import httpx2
 
-    @abstractmethod
+        try:
+            with self._request(call) as response:
+                return stream.message_of(response.iter_bytes(), say, self.api)
+        except httpx2.RequestError as error:
+            return Fault("cut", plain(str(error)) or type(error).__name__, again=True, hint="check the network")
+        except self._errors as error:
+            return self._fault(error)
+
     def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object:
         """The JSON at a path of the server (`/props`), by POST where there is a body; None where it has none there.
 
         Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
         """
+        client, package = self._client.with_options(timeout=timeout, max_retries=0), self._package
+        try:
+            if body is None:
+                return client.get(self._url(path), cast_to=object)
+            return client.post(self._url(path), body=dict(body), cast_to=object)
+        except package.APITimeoutError:
+            return None
+        except (package.AuthenticationError, package.APIConnectionError, TypeError) as error:
+            fault = self._fault(error)
+            raise ModelFailed(fault.text, hint=fault.hint if isinstance(fault, Fault) else "") from error
+        except self._errors:
+            return None  # not every server has every path
+        except ValueError:
+            return None  # some answer with a page
 
     @property
-    @abstractmethod
     def address(self) -> str:
         """The server's address, as the client has it."""
+        return str(self._client.base_url)
 
-    @abstractmethod
     def close(self) -> None:
         """Lets go of the connections to the server."""
+        self._client.close()
+
+    def _url(self, path: str) -> str:
+        """A path of the server as the client takes it."""
+        return path
+
+    def _fault(self, error: Exception) -> Overflow | Fault:
+        """An error of the client as a value."""
+        match error:
+            case self._package.APIConnectionError():
+                return unreachable(error, error.request.url)
+            case self._package.APIStatusError():
+                return refusal(error.status_code, error.body if error.body is not None else error.message)
+        return Fault("failed", f"the provider failed: {plain(str(error))}")
 
     def reply(
         self,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.agent import orientation
+from ctxvc.agent import skills
 from ctxvc.agent.file_list import down_to
 from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
@@ -124,8 +124,8 @@ def begin(
         session.pin(session.append(*(file.message for file in files)))
         for file in filter(None, (file.truncated for file in files)):
             note(f"the model gets only part of it: {file}")
-    if folder and (indexes := orientation.index(session, folder)):
-        session.pin(session.append(*indexes))
+    if folder and (index := skills.index(folder, session.budget.window)):
+        session.pin(session.append(index))
     return session
 
 

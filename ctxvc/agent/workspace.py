@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 
@@ -26,6 +26,8 @@ from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell
 from ctxvc.agent.tools import phrases
+from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
+from ctxvc.agent.tools.tools import failed
 from ctxvc.core import patterns
 from ctxvc.core.display import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
@@ -52,6 +54,7 @@ NAMED = 8
 #: Lines of a file that are read where nobody says how many.
 READ = 2_000
 _ENDS = re.compile(r"\r?\n")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -66,61 +69,62 @@ class Outcome(msgspec.Struct, frozen=True):
     alarm: str = ""
 
 
-def _tool(name: str, description: str, required: tuple[str, ...], **fields: tuple[str, str]) -> dict[str, Any]:
-    properties = {field: {"type": kind, "description": text} for field, (kind, text) in fields.items()}
-    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-    return {"name": name, "description": description, "input_schema": schema}
+class Bash(Arguments, frozen=True, kw_only=True):
+    """Run a shell command in the working folder. Its output comes back when it ends."""
+
+    command: Annotated[str, describe("the command")]
+    timeout: Annotated[int, describe(f"seconds it may take ({TIMEOUT})")] = TIMEOUT
 
 
+class ReadFile(Arguments, frozen=True, kw_only=True):
+    """Read a text file, with line numbers."""
+
+    path: Annotated[str, describe("path in the working folder")]
+    first: Annotated[int, describe("first line (1)")] = 1
+    lines: Annotated[int, describe(f"how many lines ({READ})")] = READ
+
+
+class WriteFile(Arguments, frozen=True, kw_only=True):
+    """Write a whole file, creating folders. An existing file is replaced."""
+
+    path: Annotated[str, describe("path in the working folder")]
+    content: Annotated[str, describe("its whole content")]
+
+
+class EditFile(Arguments, frozen=True, kw_only=True):
+    """Replace text in a file. It must occur exactly once, unless all is set."""
+
+    path: Annotated[str, describe("path in the working folder")]
+    old: Annotated[str, describe("the exact text")]
+    new: Annotated[str, describe("its replacement")]
+    all: Annotated[bool, describe("replace every occurrence (false)")] = False
+
+
+class ListFiles(Arguments, frozen=True, kw_only=True):
+    """List files, except those in .gitignore."""
+
+    path: Annotated[str, describe("folder (the working folder)")] = "."
+    pattern: Annotated[str, describe("a glob, as in *.py or src/**/*.ts")] = ""
+
+
+class SearchFiles(Arguments, frozen=True, kw_only=True):
+    """Search files for a regular expression, except those in .gitignore."""
+
+    pattern: Annotated[str, describe("regular expression")]
+    path: Annotated[str, describe("folder or file (the working folder)")] = "."
+    glob: Annotated[str, describe("only matching files, as in *.py")] = ""
+
+
+TOOLS: Mapping[str, type[Arguments]] = {
+    "bash": Bash,
+    "read_file": ReadFile,
+    "write_file": WriteFile,
+    "edit_file": EditFile,
+    "list_files": ListFiles,
+    "search_files": SearchFiles,
+}
 #: What the provider is told of the tools.
-DEFINITIONS: tuple[dict[str, Any], ...] = (
-    _tool(
-        "bash",
-        "Run a shell command in the working folder. Its output comes back when it ends.",
-        ("command",),
-        command=("string", "the command"),
-        timeout=("integer", f"seconds it may take ({TIMEOUT})"),
-    ),
-    _tool(
-        "read_file",
-        "Read a text file, with line numbers.",
-        ("path",),
-        path=("string", "path in the working folder"),
-        first=("integer", "first line (1)"),
-        lines=("integer", f"how many lines ({READ})"),
-    ),
-    _tool(
-        "write_file",
-        "Write a whole file, creating folders. An existing file is replaced.",
-        ("path", "content"),
-        path=("string", "path in the working folder"),
-        content=("string", "its whole content"),
-    ),
-    _tool(
-        "edit_file",
-        "Replace text in a file. It must occur exactly once, unless all is set.",
-        ("path", "old", "new"),
-        path=("string", "path in the working folder"),
-        old=("string", "the exact text"),
-        new=("string", "its replacement"),
-        all=("boolean", "replace every occurrence (false)"),
-    ),
-    _tool(
-        "list_files",
-        "List files, except those in .gitignore.",
-        (),
-        path=("string", "folder (the working folder)"),
-        pattern=("string", "a glob, as in *.py or src/**/*.ts"),
-    ),
-    _tool(
-        "search_files",
-        "Search files for a regular expression, except those in .gitignore.",
-        ("pattern",),
-        pattern=("string", "regular expression"),
-        path=("string", "folder or file (the working folder)"),
-        glob=("string", "only matching files, as in *.py"),
-    ),
-)
+DEFINITIONS = tuple(definition(name, kind) for name, kind in TOOLS.items())
 
 
 class Denied(CtxvcError):
@@ -153,7 +157,7 @@ class Workspace:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(tool["name"] for tool in DEFINITIONS)
+        return frozenset(TOOLS)
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
         """The outcome of the tool. A failure is one too: nothing is raised for a model's request.
@@ -162,7 +166,11 @@ class Workspace:
         """
         self._shell.check()
         try:
-            values = _checked(name, arguments)
+            if name not in TOOLS:
+                raise BadInput(f"no tool {name[:60]!r}")
+            values = msgspec.structs.asdict(parsed(arguments, TOOLS[name]))
+            if not all(map(_is_text, values.values())):
+                raise BadInput("an argument has an unpaired surrogate, which is not text")
             match name:
                 case "bash":
                     return self._bash(**values)
@@ -177,7 +185,7 @@ class Workspace:
                 case _:
                     return self._search(**values)
         except CtxvcError as error:
-            return Outcome(str(error).encode("utf-8", "replace"), error=True)
+            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
         except OSError as error:
             return Outcome(
                 f"{error.strerror or error}: {arguments.get('path', '')}".encode("utf-8", "replace"), error=True
@@ -208,7 +216,7 @@ class Workspace:
 
     # --- the tools
 
-    def _bash(self, command: str, timeout: int = TIMEOUT) -> Outcome:
+    def _bash(self, command: str, timeout: int) -> Outcome:
         if "\0" in command:
             raise BadInput("a command cannot contain NUL")
         if not self.approve(command):
@@ -226,7 +234,7 @@ class Workspace:
             data += f"{chr(10) if data and not data.endswith(b'%c' % 10) else ''}{why}\n".encode("utf-8", "replace")
         return Outcome(data or b"[no output]", _shown_output(data), error=failed, alarm=alarm)
 
-    def _read(self, path: str, first: int = 1, lines: int = READ) -> Outcome:
+    def _read(self, path: str, first: int, lines: int) -> Outcome:
         with self._tree.place(path) as place, _opened(place, path) as file:
             data = file.read(KEPT)
             behind = file.seek(0, os.SEEK_END) - len(data)
@@ -250,7 +258,7 @@ class Workspace:
             place.replace(data)
         return _text(f"wrote {len(data):,} bytes to {path}")
 
-    def _edit(self, path: str, old: str, new: str, all: bool = False) -> Outcome:
+    def _edit(self, path: str, old: str, new: str, all: bool) -> Outcome:
         with self._tree.place(path) as place:
             self._check_writable(place, path)
             with _opened(place, path) as file:
@@ -259,7 +267,7 @@ class Workspace:
             place.replace(text.encode("utf-8", "surrogateescape"))
         return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
 
-    def _listed(self, path: str = ".", pattern: str = "") -> Iterator[str]:
+    def _listed(self, path: str, pattern: str) -> Iterator[str]:
         names = self._files(path, pattern)
         for number, name in enumerate(names):
             if number == LISTED:
@@ -267,7 +275,7 @@ class Workspace:
                 return
             yield name
 
-    def _search(self, pattern: str, path: str = ".", glob: str = "") -> Outcome:
+    def _search(self, pattern: str, path: str, glob: str) -> Outcome:
         compiled = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
         hits: list[str] = []
         files, skipped = 0, []
@@ -373,35 +381,9 @@ def _fits(path: str, pattern: str) -> bool:
     return fits[-1]
 
 
-def _checked(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, if they are what the definition says. Raises: BadInput."""
-    tool = next((tool for tool in DEFINITIONS if tool["name"] == name), None)
-    if tool is None:
-        raise BadInput(f"no tool {name[:60]!r}")
-    schema = tool["input_schema"]
-    kinds = {"string": str, "integer": int, "boolean": bool}
-    for field_name, value in arguments.items():
-        field_schema = schema["properties"].get(field_name)
-        if field_schema is None:
-            raise BadInput(f"{name} does not take {field_name[:60]!r}: it takes {', '.join(schema['properties'])}")
-        if isinstance(value, str) and not _is_text(value):
-            raise BadInput(f"{field_name} of {name} has an unpaired surrogate, which is not text")
-        if not isinstance(value, kinds[field_schema["type"]]) or (
-            field_schema["type"] == "integer" and isinstance(value, bool)
-        ):
-            raise BadInput(f"{field_name} of {name} must be a {field_schema['type']}")
-    missing = [field_name for field_name in schema["required"] if field_name not in arguments]
-    if missing:
-        raise BadInput(f"{name} needs {', '.join(missing)}")
-    return dict(arguments)
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _is_text(value: object) -> bool:
+    """Whether no surrogate is in it."""
+    return not (isinstance(value, str) and _SURROGATE.search(value))
 
 
 def _text(value: str) -> Outcome:

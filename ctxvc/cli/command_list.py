@@ -55,7 +55,6 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Agent": {
         "run": "Run a small agent on a task in this folder, within a budget.",
         "ask": "Ask a recorded session a question; citations are checked.",
-        "serve": "Answer a coding agent's extension: prompts inside a budget.",
         "replay": "Replay recorded sessions under policies and budgets, and compare.",
     },
     "Export": {

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
-from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
+from ctxvc.forms.losses import Loss
 
 
 def export(conversation: Conversation) -> Exported:
@@ -20,7 +19,7 @@ def export(conversation: Conversation) -> Exported:
     tools = conversation.tools
     losses = [loss for piece in content for loss in _losses(piece)]
     losses += [Loss(f"tools[{number}]") for number, tool in enumerate(tools) if "name" not in tool]
-    return Exported(formats.dumps(formats.anthropic(request.of(conversation, content))), tuple(losses))
+    return Exported(formats.dumps(formats.anthropic(conversation.request(content))), tuple(losses))
 
 
 def _losses(piece: Piece) -> Iterator[Loss]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.exporters import notes
+from ctxvc.forms.losses import Loss
 from ctxvc.store.read import replies, revision
 from ctxvc.store.read.replies import Reply
 from ctxvc.store.read.revision import Snapshot
@@ -91,6 +92,10 @@ class Conversation:
         """What stands in the prompt; by default without tags, which only our own tools understand."""
         content = pieces(outline(self.ledger), self.snapshot.bodies, render)
         return [msgspec.structs.replace(piece, extra=notes.sound(piece.extra, piece.body)) for piece in content]
+
+    def request(self, content: Sequence[Piece]) -> formats.Prompt:
+        """The complete request, with `content` for its messages."""
+        return formats.Prompt(pieces=content, system=self.system, tools=self.tools, model=self.ledger.meta.model)
 
     def messages(self) -> Iterator[Recorded]:
         """Everything that was recorded and not deleted, in the prompt or not, in order; without our dashboards."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
-from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, Recorded
-from ctxvc.exporters.exported import Exported
+from ctxvc.exporters.exported import Exported, leading
+from ctxvc.forms.losses import Loss
 from ctxvc.store.timestamp import iso
 
 
@@ -24,7 +23,7 @@ def export(conversation: Conversation) -> Exported:
     losses += _partial_compactions(conversation, summaries)
     lines = [_header(conversation), *_system(conversation.system)]
     messages = list(conversation.messages())
-    losses += request.leading([piece for recorded in messages for _, piece in recorded.pieces])
+    losses += leading([piece for recorded in messages for _, piece in recorded.pieces])
     for recorded in messages:
         lines += _lines(conversation, recorded, summaries, losses)
     return Exported(b"".join(wire.compact(line) + b"\n" for line in lines), tuple(losses))

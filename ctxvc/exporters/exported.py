@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 import msgspec
 
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
+from ctxvc.forms.losses import Loss
 
 _BLOCK = re.compile(r"(B[0-9]+)(.*)", re.DOTALL)
 _NUMBERED = re.compile(r"\[[0-9]+\]")
@@ -32,6 +35,12 @@ class Exporter(Protocol):
     def export(self, conversation: Conversation) -> Exported:
         """The conversation in this format."""
         ...
+
+
+def leading(content: Sequence[Piece]) -> Iterator[Loss]:
+    """The system messages before all others: one with the system prompt where that has no field of its own."""
+    for piece in takewhile(lambda piece: piece.role == "system", content):
+        yield Loss(f"{piece.block}.role", "a part of the system prompt")
 
 
 class LossKind(msgspec.Struct, frozen=True):

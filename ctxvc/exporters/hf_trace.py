@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxvc.core import display
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
-from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, Recorded
 from ctxvc.exporters.exported import Exported
+from ctxvc.forms.losses import Loss, lost_fields
 
 _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}
 
@@ -74,10 +73,10 @@ class _Lines:
                 case "image" | "document" | "other":
                     self._losses.append(Loss(piece.block))
                 case _ if piece.role == "assistant":
-                    self._losses += request.lost_fields(piece)
+                    self._losses += lost_fields(piece)
                     yield from self._of_reply(piece)
                 case _:
-                    self._losses += request.lost_fields(piece)
+                    self._losses += lost_fields(piece)
                     marks = {"origin": row.origin} if row.origin != _ORIGINS[piece.role] else {}
                     yield self._line({"role": piece.role, "content": display.decode(piece.body)}, marks)
         if self._open:
@@ -94,7 +93,7 @@ class _Lines:
                     self._losses.append(Loss(f"{piece.block}.content[{number}]"))
         if len(texts) > 1:
             self._losses.append(Loss(f"{piece.block}.content", "one text"))
-        self._losses += request.lost_fields(piece)
+        self._losses += lost_fields(piece)
         marks: dict[str, Any] = {"error": True} if piece.error else {}
         if row.origin != "tool":
             marks["origin"] = row.origin
@@ -107,7 +106,7 @@ class _Lines:
             if piece.ext == "json" or not text:
                 self._losses.append(Loss(piece.block))
                 return
-            self._losses += request.lost_fields(piece)
+            self._losses += lost_fields(piece)
         if self._open and not _takes(self._open["message"], piece):
             yield self._open
             self._open = None
@@ -119,7 +118,7 @@ class _Lines:
         if piece.kind == "tool_use":
             function = {"name": piece.tool, "arguments": text}
             message.setdefault("toolCalls", []).append({"id": piece.call, "function": function})
-            self._losses += request.lost_fields(piece)
+            self._losses += lost_fields(piece)
         else:
             message["reasoningContent" if piece.kind == "thinking" else "content"] = text
 

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ctxvc.core import display
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import caption, facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.exporters.exported import Exported
+from ctxvc.forms.losses import Loss
 from ctxvc.store.timestamp import iso
 
 #: The most characters of a page, as GitHub counts them: units of UTF-16. The limit there is 65,536.

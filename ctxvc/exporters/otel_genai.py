@@ -15,16 +15,15 @@ from itertools import dropwhile, groupby, takewhile
 from typing import Any, NamedTuple
 
 from ctxvc.core import display
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, Slot, outline, pieces
-from ctxvc.exporters import request
 from ctxvc.exporters.conversation import Conversation, is_shared
-from ctxvc.exporters.exported import Exported
+from ctxvc.exporters.exported import Exported, leading
 from ctxvc.exporters.providers import provider_of
+from ctxvc.forms import elements
+from ctxvc.forms.losses import Loss
 from ctxvc.session.proof import as_sent
 from ctxvc.store.read import revision
 from ctxvc.store.read.replies import Reply
@@ -268,7 +267,7 @@ class _Scope:
             if subagent.task not in started:
                 self._losses.append(Loss(f"scopes.{scope}"))
         recorded = [piece for message in self._conversation.messages() for _, piece in message.pieces]
-        self._losses += request.leading(recorded)
+        self._losses += leading(recorded)
         for row in self._conversation.ledger.rows():
             if row.id not in seen:
                 self._losses.append(Loss(row.id, "the span of its call" if row.kind == "tool_result" else ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ctxvc.core.ledger import wire
@@ -51,7 +51,7 @@ def prompt(body: bytes) -> Prompt:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """Raises: BadInput."""
-    value, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    value, complete, error = assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     if not isinstance(value.get("content"), list):
         raise BadInput("the answer has no reply")
     repeated = {"role": "assistant", "content": value["content"]}
@@ -88,7 +88,7 @@ def message(value: Any, key: str, about: Facts) -> Message | str:
     parts = [wire.part(block, role, origin(block, role)) for block in blocks]
     if fields := {name: item for name, item in value.items() if name not in _TAKEN}:
         parts[0] = annotated(parts[0], "ctxvc", {"message": fields})
-    return Message(role=role, parts=tuple(parts), key=key, reply=about.reply, model=about.model, usage=about.usage)
+    return about.message(role, parts, key)
 
 
 def origin(block: Any, role: Role) -> Origin:
@@ -123,21 +123,36 @@ def _bare_block(block: dict[str, Any]) -> dict[str, Any]:
     return bare
 
 
-def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
-    """The message that events make, whether it is whole, and the provider's error."""
+def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
+    """The message that a stream's events make, whether it is whole, and the provider's error.
+
+    A block that has no beginning is begun by its first piece; one that begins under a number in use is another block.
+    Arguments of a call that are no JSON stay text. Raises: BadInput if the events have no message.
+    """
     message: dict[str, Any] = {}
     usage: dict[str, Any] = {}
-    blocks: dict[int, dict[str, Any]] = {}
-    arguments: dict[int, list[str]] = {}
+    blocks: list[dict[str, Any]] = []
+    pieces: list[dict[str, list[str]]] = []  # of each block's fields
+    places: dict[str, int] = {}  # a block's place by its number in the stream
     complete, error = False, ""
-    for name, event in sse.events(data):
+
+    def begin(index: object, block: dict[str, Any]) -> None:
+        places[repr(index)] = len(blocks)
+        blocks.append(dict(block))
+        pieces.append({})
+
+    for name, event in events:
         match event.get("type") or name, event:
             case "message_start", {"message": dict(started)}:
                 message, usage = dict(started), counts(started.get("usage"))
-            case "content_block_start", {"index": int(index), "content_block": dict(block)}:
-                blocks[index] = dict(block)
-            case "content_block_delta", {"index": int(index), "delta": dict(delta)}:
-                _extend(blocks.setdefault(index, {}), arguments.setdefault(index, []), delta)
+                for block in objects(started.get("content")):
+                    begin(None, block)
+            case "content_block_start", {"content_block": dict(block)}:
+                begin(event.get("index"), block)
+            case "content_block_delta", {"delta": dict(delta)}:
+                if (index := repr(event.get("index"))) not in places:
+                    begin(event.get("index"), {})
+                _extend(blocks[places[index]], pieces[places[index]], delta)
             case "message_delta", _:
                 ended = event.get("delta")
                 if isinstance(ended, dict):
@@ -149,23 +164,25 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
                 error = wire.compact(event.get("error")).decode("utf-8", "replace")[:500]
     if not message:
         raise BadInput(f"the answer has no reply{f': {error}' if error else ''}")
-    for index, pieces in arguments.items():
-        if pieces and (value := wire.parsed("".join(pieces).encode("utf-8", "surrogatepass"), object)) is not None:
-            blocks[index]["input"] = value
-    content = [block for _, block in sorted(blocks.items()) if block.get("type")]
+    content = [_completed(block, texts) for block, texts in zip(blocks, pieces, strict=True) if block.get("type")]
     return {**message, "content": content, "usage": usage}, complete and not error, error
 
 
-def _extend(block: dict[str, Any], arguments: list[str], delta: dict[str, Any]) -> None:
+def _extend(block: dict[str, Any], pieces: dict[str, list[str]], delta: dict[str, Any]) -> None:
     if delta.get("type") == "citations_delta":
         block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
         return
     source, target, kind = _DELTAS.get(text_of(delta.get("type")), ("", "", ""))
     piece = delta.get(source)
-    if not isinstance(piece, str):
-        return
-    block.setdefault("type", kind)
-    if target == "input":
-        arguments.append(piece)
-    else:
-        block[target] = text_of(block.get(target)) + piece
+    if isinstance(piece, str):
+        block.setdefault("type", kind)
+        pieces.setdefault(target, []).append(piece)
+
+
+def _completed(block: dict[str, Any], pieces: dict[str, list[str]]) -> dict[str, Any]:
+    """A block with the pieces that came."""
+    texts = {field: "".join(more) for field, more in pieces.items()}
+    if arguments := texts.pop("input", ""):
+        value = wire.parsed(arguments.encode("utf-8", "surrogatepass"), object)
+        block["input"] = arguments if value is None else value
+    return {**block, **{field: text_of(block.get(field)) + text for field, text in texts.items()}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ctxvc.forms import cache_marks, splice
+from ctxvc.forms import cache_marks, elements, splice
 from ctxvc.forms.cache_marks import MARK, blocks
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.values import text_of
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -47,7 +47,7 @@ def edited(message: Any, edit: Edit) -> Any | None:
             result.append(block)
     for end, mark in homeless:
         cache_marks.moved(result, end, mark)
-    result += map(_text, edit.appended)
+    result += map(elements.text, edit.appended)
     if all(_kind(block) in _THINKING for block in result):
         return None
     if isinstance(message["content"], str) and len(result) == 1:
@@ -56,7 +56,7 @@ def edited(message: Any, edit: Edit) -> Any | None:
 
 
 def own(texts: Sequence[str]) -> Any:
-    return {"role": "user", "content": list(map(_text, texts))}
+    return {"role": "user", "content": list(map(elements.text, texts))}
 
 
 def results(message: Any | None, answers: Sequence[Answer]) -> list[Any]:
@@ -101,12 +101,8 @@ def _numbers(content: Sequence[Any]) -> list[int]:
 
 def _showing(block: Any, text: str, mark: Sequence[Any]) -> dict[str, Any]:
     """A block that shows another text, with a mark if there is one."""
-    result = {**block, "content": text} if _kind(block) == "tool_result" else _text(text)
+    result = {**block, "content": text} if _kind(block) == "tool_result" else elements.text(text)
     return {**result, MARK: mark[0]} if mark else result
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 def _kind(block: Any) -> str:

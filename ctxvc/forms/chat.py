@@ -12,21 +12,16 @@ Fields that only this form of a message has go to `extra["openai"]`, so that the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
-from ctxvc.core import display
-from ctxvc.core.conversion.chat import usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
-from ctxvc.forms import sse
+from ctxvc.forms import elements, sse, usage
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
-from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
+from ctxvc.forms.values import annotated, digest, has_role, objects, text_of, without
 
 __all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 
@@ -41,7 +36,7 @@ ROLES: dict[str, tuple[Role, Origin]] = {
     "function": ("user", "tool"),
 }
 _PLAIN_CALL = {"type": "function", "function": {}}
-_STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
+STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
 #: What the first choice of a chunk has besides calls: pieces of a text each.
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -65,7 +60,7 @@ def prompt(body: bytes) -> Prompt:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """The first choice counts. Raises: BadInput."""
-    completion, complete = _streamed(answer) if stream else (json_object(answer, "the answer"), True)
+    completion, complete, _ = assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     match completion.get("choices"):
         case [{"message": dict(message), **choice}, *_]:
             repeated = {"role": "assistant", **{name: value for name, value in message.items() if value is not None}}
@@ -78,8 +73,8 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=() if is_empty else (fingerprint(repeated),),
         id=text_of(completion.get("id")),
         model=text_of(completion.get("model")),
-        usage=usage(completion.get("usage")),
-        stop=_STOPS.get(reason, "end_turn" if reason else ""),
+        usage=usage.of_chat(completion.get("usage")),
+        stop=STOPS.get(reason, "end_turn" if reason else ""),
         complete=complete,
         error=repr(completion["error"])[:500] if completion.get("error") else "",
     )
@@ -96,14 +91,17 @@ def reader() -> Reader:
     return Reader()
 
 
-def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
-    """The completion that chunks make, and whether it is whole. A call goes on under its number, or its id."""
+def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
+    """The completion that a stream's chunks make, whether it is whole, and the provider's error.
+
+    A call goes on under its number, or its id. Raises: BadInput if there is nothing in them.
+    """
     completion: dict[str, Any] = {}
-    message: dict[str, Any] = {}
-    calls: dict[object, dict[str, Any]] = {}
-    newest: object = None
+    texts: dict[str, list[str]] = {}
+    calls: list[dict[str, Any]] = []
+    places: dict[int | None, dict[str, Any]] = {}  # the newest call of a number
     reason = ""
-    for _, chunk in sse.events(data):
+    for _, chunk in events:
         completion |= {name: chunk[name] for name in ("id", "model", "usage", "error") if chunk.get(name)}
         match chunk.get("choices"):
             case [{"index": int(index)}, *_] if index:
@@ -116,29 +114,34 @@ def _streamed(data: bytes) -> tuple[dict[str, Any], bool]:
                 continue
         for name in _TEXTS:
             if isinstance(piece := delta.get(name), str):
-                message[name] = text_of(message.get(name)) + piece
+                texts.setdefault(name, []).append(piece)
         for piece in objects(delta.get("tool_calls")):
-            number = piece.get("index")
-            call = calls.get(newest if number is None else number)
+            number = piece.get("index") if isinstance(piece.get("index"), int) else None
+            call = places.get(number, calls[-1] if number is None and calls else None)
             if call is None or (piece.get("id") and piece["id"] != call.get("id", piece["id"])):
-                newest = len(calls) if number is None or number in calls else number
-                call = calls[newest] = {"type": "function", "function": {"arguments": ""}}
+                call = {"type": "function", "function": {"arguments": []}}
+                calls.append(call)
+            places[number] = call
             _extend(call, piece)
+    message: dict[str, Any] = {name: "".join(pieces) for name, pieces in texts.items()}
+    for call in calls:
+        call["function"]["arguments"] = "".join(call["function"]["arguments"])
     if calls:
-        message["tool_calls"] = list(calls.values())
+        message["tool_calls"] = calls
     if not completion and not message:
         raise BadInput("the answer has no reply")
     choice = {"message": message, "finish_reason": reason}
-    return {**completion, "choices": [choice]}, bool(reason) and not completion.get("error")
+    error = repr(completion["error"])[:500] if completion.get("error") else ""
+    return {**completion, "choices": [choice]}, bool(reason) and not error, error
 
 
 def _extend(call: dict[str, Any], piece: dict[str, Any]) -> None:
     call |= {name: piece[name] for name in ("id", "type") if piece.get(name)}
     function = piece.get("function")
     for name, value in function.items() if isinstance(function, dict) else ():
-        if name == "arguments" and isinstance(value, str):
-            call["function"]["arguments"] += value
-        elif value:
+        if name == "arguments" and isinstance(value, str | dict):
+            call["function"]["arguments"].append(value if isinstance(value, str) else wire.compact(value).decode())
+        elif value and name != "arguments":
             call["function"][name] = value
 
 
@@ -156,7 +159,7 @@ class Reader:
         if not has_role(value):
             return "it has no role"
         role, origin = ROLES.get(value["role"], ("user", "human"))
-        fields = _less(value, "role")
+        fields = without(value, "role")
         parts: list[Part] = []
         if value["role"] in ("tool", "function"):
             parts = self._result(fields)
@@ -172,18 +175,10 @@ class Reader:
         if parts:
             parts[0] = _marked(parts[0], value, fields)
         elif origin == "tool" or any(value.get(name) for name in SAYING):
-            parts = [_verbatim(value, role, origin, "message")]
+            parts = [wire.other_part(value, role, origin, openai={"field": "message"})]
         else:
             return "it is empty"
-        return Message(
-            role=role,
-            parts=tuple(parts),
-            key=key,
-            reply=about.reply,
-            model=about.model,
-            usage=about.usage,
-            time=about.time,
-        )
+        return about.message(role, parts, key)
 
     def _result(self, fields: dict[str, Any]) -> list[Part]:
         original_id = fields.pop("tool_call_id", None)
@@ -203,8 +198,7 @@ class Reader:
                 blocks = [item if block is None else block for item, (block, _) in zip(content, converted, strict=True)]
                 if forms := {str(number): form for number, (_, form) in enumerate(converted) if form}:
                     notes["items"] = forms
-                received = {"type": "tool_result", "tool_use_id": call, "content": blocks}
-                part = msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)
+                part = wire.result_part(blocks, call, tool=tool)
             case _:
                 notes["parsed"] = True
                 part = wire.result_part(wire.compact(content), call, tool=tool)
@@ -222,7 +216,7 @@ class Reader:
                 del fields["function_call"]
                 self._ids.begin()
                 notes = {"field": "function_call", "id": None}
-                parts.append(wire.call_part(name, self._ids.call(None, name), display.encode(arguments), openai=notes))
+                parts.append(wire.call_part(name, self._ids.call(None, name), arguments, openai=notes))
         return parts
 
     def _call(self, call: Any) -> Part:
@@ -232,7 +226,7 @@ class Reader:
             case {"custom": {"name": str(name), **inner}, **form}:
                 arguments, form["custom"] = inner.pop("input", ""), inner
             case _:
-                return _verbatim(call, "assistant", "model", "tool_calls")
+                return wire.other_part(call, "assistant", "model", openai={"field": "tool_calls"})
         original_id = form.pop("id", None)
         ours = self._ids.call(original_id, name)
         notes: dict[str, Any] = {} if form == _PLAIN_CALL else {"call": form}
@@ -240,8 +234,7 @@ class Reader:
             notes["id"] = original_id
         if not isinstance(arguments, str):
             notes["parsed"] = True
-        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-        part = wire.call_part(name, ours, body)
+        part = wire.call_part(name, ours, arguments)
         return annotated(part, "openai", notes) if notes else part
 
 
@@ -328,7 +321,7 @@ def _content(fields: dict[str, Any], role: Role, origin: Origin) -> list[Part]:
 def _part(item: Any, role: Role, origin: Origin) -> Part:
     block, form = _block(item)
     if block is None:
-        return _verbatim(item, role, origin, "content")
+        return wire.other_part(item, role, origin, openai={"field": "content"})
     part = wire.part(block, role, origin)
     return annotated(part, "openai", {"part": form}) if form else part
 
@@ -337,20 +330,11 @@ def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """The Messages API's block for an item of a content list, None if it has none, and the keys it has besides."""
     match item:
         case {"type": "text", "text": str(value)}:
-            return {"type": "text", "text": value}, _less(item, "type", "text")
+            return {"type": "text", "text": value}, without(item, "type", "text")
         case {"type": "image_url", "image_url": {"url": str(url)} as picture}:
-            form, inner = _less(item, "type", "image_url"), _less(picture, "url")
+            form, inner = without(item, "type", "image_url"), without(picture, "url")
             return elements.image(url), {**form, "image_url": inner} if inner else form
     return None, {}
-
-
-def _less(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: item for name, item in value.items() if name not in names}
-
-
-def _verbatim(value: Any, role: Role, origin: Origin, field: str) -> Part:
-    body = wire.compact(value)
-    return Part(kind="other", role=role, origin=origin, body=body, ext="json", extra={"openai": {"field": field}})
 
 
 def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part:

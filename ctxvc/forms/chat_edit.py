@@ -9,10 +9,9 @@ from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
-from ctxvc.forms import splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms import elements, splice
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.values import has_role
 
 #: The fields with a message's content; a message with none of them is empty.
@@ -59,7 +58,7 @@ def edited(message: Any, edit: Edit) -> Any | None:
 
 
 def own(texts: Sequence[str]) -> Any:
-    return {"role": "user", "content": texts[0] if len(texts) == 1 else list(map(_text, texts))}
+    return {"role": "user", "content": texts[0] if len(texts) == 1 else list(map(elements.text, texts))}
 
 
 def results(message: Any | None, answers: Sequence[Answer]) -> list[Any]:
@@ -182,8 +181,9 @@ def _with_content(message: Mapping[str, Any], content: Any, appended: Sequence[s
     if appended and isinstance(content, str | None) and message["role"] != "user":
         content = "\n\n".join(text for text in (content, *appended) if text)
     elif appended:
-        before = [_text(content)] if isinstance(content, str) else content if isinstance(content, list) else [content]
-        content = [*(before if content else []), *map(_text, appended)]
+        piece = elements.text(content) if isinstance(content, str) else content
+        before = content if isinstance(content, list) else [piece]
+        content = [*(before if content else []), *map(elements.text, appended)]
     return {**message, "content": content} if content is not None or "content" in message else dict(message)
 
 
@@ -205,8 +205,4 @@ def _edit_fields(message: dict[str, Any], dropped: Set[_Slot], texts: Mapping[_S
 def _showing(item: Any, text: str) -> dict[str, Any]:
     """An item of a content that shows another text, with its cache mark."""
     fields = item if isinstance(item, dict) else {}
-    return {**_text(text), **{name: fields[name] for name in ("cache_control",) if name in fields}}
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+    return {**elements.text(text), **{name: fields[name] for name in ("cache_control",) if name in fields}}

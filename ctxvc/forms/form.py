@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
-from ctxvc.forms.edit import Answer, Edit
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +57,38 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     usage: dict[str, int] = {}
     time: str = ""
+
+    def message(self, role: Role, parts: Iterable[Part], key: str = "") -> Message:
+        """The message with these parts, of the reply if there is one."""
+        return Message(
+            role=role,
+            parts=tuple(parts),
+            key=key,
+            reply=self.reply,
+            model=self.model,
+            usage=self.usage,
+            time=self.time,
+        )
+
+
+class Edit(NamedTuple):
+    """What changes in a message: items that left, items that show another text, and texts behind it all.
+
+    Calls and thinking leave or stay as they are: no text stands in their place.
+    """
+
+    dropped: Collection[int] = ()
+    replaced: Mapping[int, str] = {}
+    appended: Sequence[str] = ()
+
+
+class Answer(NamedTuple):
+    """The result of a call of the newest reply, by the call's id and its tool; `error` where it failed."""
+
+    call: str
+    tool: str
+    text: str
+    error: bool = False
 
 
 class Reader(Protocol):

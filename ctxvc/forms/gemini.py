@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.errors import BadInput
@@ -93,9 +91,7 @@ class _Reader:
             is_models = isinstance(value, dict) and value.get("role") == "model"
             speaker: Role = "assistant" if is_models else "user"
             if parts := self._reply(content) if is_models else self._incoming(content):
-                messages.append(
-                    Message(role=speaker, parts=parts, reply=about.reply, model=about.model, usage=about.usage)
-                )
+                messages.append(about.message(speaker, parts))
         return messages
 
     def _reply(self, content: Sequence[dict[str, Any]]) -> tuple[Part, ...]:
@@ -110,7 +106,7 @@ class _Reader:
                     kind: Any = "thinking" if item.get("thought") is True else None
                     part = wire.text_part(value, "assistant", "model", kind=kind)
                 case _:
-                    part = Part(kind="other", role="assistant", origin="model", body=wire.compact(item), ext="json")
+                    part = wire.other_part(item, "assistant", "model")
             parts.append(part)
         return tuple(part for part in parts if part.body)
 
@@ -128,7 +124,7 @@ class _Reader:
                 case {"inlineData": dict(media)} if block := media_block(media):
                     parts += [] if after_result else [wire.part(block, "user", "human")]
                 case _:
-                    parts.append(Part(kind="other", role="user", origin="human", body=wire.compact(item), ext="json"))
+                    parts.append(wire.other_part(item, "user", "human"))
         return tuple(parts)
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
@@ -237,8 +233,5 @@ def _result(call: str, response: Mapping[str, Any], media: list[dict[str, Any]])
             pass
         case _:
             body = wire.compact(value).decode("utf-8", "replace")
-    if not media:
-        return wire.result_part(body, call, tool=name, error=failed)
-    content = [{"type": "text", "text": body}, *media]
-    block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-    return msgspec.structs.replace(wire.part(block, "user", "tool"), tool=name)
+    content = [{"type": "text", "text": body}, *media] if media else body
+    return wire.result_part(content, call, tool=name, error=failed)

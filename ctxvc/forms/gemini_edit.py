@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from ctxvc.forms import splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms import elements, splice
+from ctxvc.forms.form import Answer, Edit
 
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _SIGNATURE = "thoughtSignature"
@@ -93,8 +93,7 @@ def media_block(media: Mapping[str, Any]) -> dict[str, Any] | None:
         case {"mimeType": str(kind), "data": str(data)} if data and (
             kind.startswith("image/") or kind == "application/pdf"
         ):
-            source = {"type": "base64", "media_type": kind, "data": data}
-            return {"type": "image" if kind.startswith("image/") else "document", "source": source}
+            return elements.media(kind, data)
     return None
 
 

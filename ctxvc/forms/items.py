@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms import elements
+from ctxvc.forms.values import text_in, without
 
 #: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
 _CLIENT_MARKS: tuple[tuple[str, str], ...] = (
@@ -52,7 +52,7 @@ _CLIENT_STARTS = tuple(start for start, _ in _CLIENT_MARKS)
 #: Types of items with a content.
 MESSAGES = frozenset({"message", "agent_message", "inter_agent_communication"})
 #: Where a call keeps its arguments, by the item's type; a call without a name of its own is named after its type.
-_ARGUMENTS = {
+ARGUMENTS = {
     "function_call": "arguments",
     "custom_tool_call": "input",
     "tool_search_call": "arguments",
@@ -65,31 +65,31 @@ _ARGUMENTS = {
 
 def identity(item: Mapping[str, Any]) -> Hashable:
     """Equal for an item and its repetition, which may have lost its metadata."""
-    kind = _text(item, "type")
+    kind = text_in(item, "type")
     if kind != "message":
-        return kind, _text(item, "call_id") or wire.compact(item)
+        return kind, text_in(item, "call_id") or wire.compact(item)
     content = item.get("content")
     if isinstance(content, str):
-        return kind, _text(item, "role"), content
+        return kind, text_in(item, "role"), content
     pieces = content if isinstance(content, list) else [content]
-    return kind, _text(item, "role"), *map(_piece_identity, pieces)
+    return kind, text_in(item, "role"), *map(_piece_identity, pieces)
 
 
 def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     """The role and parts of a Responses item; an unknown kind or shape is kept verbatim."""
-    kind = _text(item, "type")
+    kind = text_in(item, "type")
     if kind in MESSAGES:
         return _message(item)
     if kind == "reasoning":
         return "assistant", (_reasoning(item),)
-    call = _text(item, "call_id") or _text(item, "id")
-    if kind in _ARGUMENTS and call and (arguments := item.get(_ARGUMENTS[kind])) is not None:
+    call = text_in(item, "call_id") or text_in(item, "id")
+    if kind in ARGUMENTS and call and (arguments := item.get(ARGUMENTS[kind])) is not None:
         return "assistant", (_call(item, kind, call, arguments),)
     if kind.endswith("_output") and call:
         return "user", (_result(item, kind, call),)
     if kind.endswith("_call"):
-        return "assistant", (_verbatim(item, "assistant", "model", {"item": kind}),)
-    return "user", (_verbatim(item, "user", "client", {"item": kind}),)
+        return "assistant", (wire.other_part(item, "assistant", "model", openai={"item": kind}),)
+    return "user", (wire.other_part(item, "user", "client", openai={"item": kind}),)
 
 
 def _piece_identity(piece: Any) -> Hashable:
@@ -98,13 +98,9 @@ def _piece_identity(piece: Any) -> Hashable:
     return text if isinstance(text, str) else hashlib.sha256(wire.compact(piece)).digest()
 
 
-def _verbatim(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
-    return Part(kind="other", role=role, origin=origin, body=wire.compact(value), ext="json", extra={"openai": openai})
-
-
 def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
     kind, native, content = item["type"], item.get("role"), item.get("content")
-    openai = _without(item, "type", "role", "content")
+    openai = without(item, "type", "role", "content")
     role: Role = "user"
     if kind != "message":
         openai["item"] = kind
@@ -154,15 +150,15 @@ def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]
     """A part for a piece of content; `openai` has the other fields of its item."""
     match value:
         case {"type": "input_text" | "output_text" | "text" as kind, "text": str(text)}:
-            fields = _without(value, "text") if kind != _text_type(role) else _without(value, "type", "text")
+            fields = without(value, "text") if kind != _text_type(role) else without(value, "type", "text")
             openai = {**openai, "content": fields} if fields else openai
             return wire.text_part(text, role, origin, **_extra(openai))
         case {"type": "input_image", "image_url": str(url)}:
             part = wire.part(elements.image(url), role, origin)
-            fields = _without(value, "type", "image_url")
+            fields = without(value, "type", "image_url")
             openai = {**openai, "content": fields} if fields else openai
             return msgspec.structs.replace(part, extra={**part.extra, "openai": openai}) if openai else part
-    return _verbatim(value, role, origin, openai)
+    return wire.other_part(value, role, origin, openai=openai)
 
 
 def _extra(openai: dict[str, Any]) -> dict[str, Any]:
@@ -175,11 +171,11 @@ def _text_type(role: Role) -> str:
 
 def _reasoning(item: dict[str, Any]) -> Part:
     """Readable reasoning as text; encrypted or empty reasoning as the whole item."""
-    openai = {"item": "reasoning", **_without(item, "type", "summary", "content")}
+    openai = {"item": "reasoning", **without(item, "type", "summary", "content")}
     pieces = [*_list(item, "content"), *_list(item, "summary")]
     texts = [piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str)]
     if texts and len(texts) == len(pieces) and not item.get("encrypted_content"):
-        openai["parts"] = [_without(piece, "text") for piece in pieces]
+        openai["parts"] = [without(piece, "text") for piece in pieces]
         return wire.text_part("\n\n".join(texts), "assistant", "model", kind="thinking", openai=openai)
     return Part(
         kind="thinking",
@@ -192,28 +188,27 @@ def _reasoning(item: dict[str, Any]) -> Part:
 
 
 def _call(item: dict[str, Any], kind: str, call: str, arguments: Any) -> Part:
-    openai = _without(item, "type", "call_id", "name", _ARGUMENTS[kind])
+    openai = without(item, "type", "call_id", "name", ARGUMENTS[kind])
     if kind != "function_call":
         openai["item"] = kind
-    body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-    name = _text(item, "name") or kind.removesuffix("_call")
-    return wire.call_part(name, call, body, **_extra(openai))
+    name = text_in(item, "name") or kind.removesuffix("_call")
+    return wire.call_part(name, call, arguments, **_extra(openai))
 
 
 def _result(item: dict[str, Any], kind: str, call: str) -> Part:
     output = item.get("output", item.get("tools"))
-    openai = _without(item, "type", "call_id", "output", "tools")
+    openai = without(item, "type", "call_id", "output", "tools")
     if kind != "function_call_output":
         openai["item"] = kind
     error = False
     if isinstance(output, dict) and isinstance(output.get("content"), str):
         error = output.get("success") is False
-        openai["output"] = _without(output, "content")
+        openai["output"] = without(output, "content")
         output = output["content"]
     if isinstance(output, str):
         return wire.result_part(output, call, error=error, **_extra(openai))
     if isinstance(output, list) and (blocks := _blocks(output)) is not None:
-        openai["output"] = [_without(value, "text", "image_url") for value in output]
+        openai["output"] = [without(value, "text", "image_url") for value in output]
         block = {"type": "tool_result", "tool_use_id": call, "content": blocks, "openai": openai}
         return wire.part(block, "user", "tool")
     return wire.result_part(b"" if output is None else wire.compact(output), call, **_extra(openai))
@@ -233,15 +228,6 @@ def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
     return blocks
 
 
-def _text(item: Mapping[str, Any], key: str) -> str:
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
-
-
 def _list(item: Mapping[str, Any], key: str) -> list[Any]:
     value = item.get(key)
     return value if isinstance(value, list) else []
-
-
-def _without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in value.items() if key not in keys}

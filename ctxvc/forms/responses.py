@@ -8,12 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion.responses import usage
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.errors import BadInput
+from ctxvc.forms import elements, sse, usage
 from ctxvc.forms import items as native
-from ctxvc.forms import sse
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.responses_edit import edited, is_by_model, is_item, layout, own, results, role, spliced, tool
 from ctxvc.forms.values import digest, objects, text_of
@@ -55,7 +53,9 @@ def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
     """Raises: BadInput."""
-    response, complete, error = _streamed(answer) if stream else (json_object(answer, "the answer"), True, "")
+    response, complete, error = (
+        assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
+    )
     output = response.get("output")
     if not isinstance(output, list):
         raise BadInput("the answer has no reply")
@@ -67,7 +67,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=tuple(fingerprint([item]) for item in output),
         id=text_of(response.get("id")),
         model=text_of(response.get("model")),
-        usage=usage(response.get("usage")),
+        usage=usage.of_responses(response.get("usage")),
         stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if complete else "",
         complete=complete,
         error=error,
@@ -93,14 +93,17 @@ def reader() -> _Reader:
     return _Reader()
 
 
-def _streamed(data: bytes) -> tuple[dict[str, Any], bool, str]:
-    """The response that events make, whether it is whole, and the provider's error."""
+def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
+    """The response that a stream's events make, whether it is whole, and the provider's error.
+
+    Raises: BadInput if there is nothing in them.
+    """
     response: dict[str, Any] = {}
     finished: dict[int, dict[str, Any]] = {}
     started: dict[int, dict[str, Any]] = {}
     texts: dict[int, list[str]] = {}
     complete, error = False, ""
-    for name, event in sse.events(data):
+    for name, event in events:
         kind, place = text_of(event.get("type")) or name, event.get("output_index")
         place = place if isinstance(place, int) else len(finished)
         if kind == "error" or event.get("error"):
@@ -152,15 +155,7 @@ def message(group: Any, key: str, about: Facts) -> Message | str:
     parts = tuple(part for _, item_parts in converted for part in item_parts)
     if not parts:
         return "it is empty"
-    return Message(
-        role=converted[0][0],
-        parts=parts,
-        key=key,
-        reply=about.reply,
-        model=about.model,
-        usage=about.usage,
-        time=about.time,
-    )
+    return about.message(converted[0][0], parts, key)
 
 
 def fingerprint(group: Any) -> bytes:

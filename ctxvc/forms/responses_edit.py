@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ctxvc.core.prompt import openai_elements as elements
-from ctxvc.forms import splice
-from ctxvc.forms.edit import Answer, Edit
+from ctxvc.forms import elements, splice
+from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.items import MESSAGES, converted
 from ctxvc.forms.values import text_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +32,17 @@ def objects(values: Any) -> list[dict[str, Any]]:
 
 def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def text_in(record: Mapping[str, Any], name: str) -> str:
+    """The text in a field; empty if there is none."""
+    value = record.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The other fields of a record."""
+    return {name: value for name, value in record.items() if name not in names}
 
 
 def time_of(seconds: Any) -> str:

@@ -1,4 +1,4 @@
-"""Recordings of other programs → events. One module or package a format, with the members that `protocol` lists."""
+"""Recordings of other programs → events. One module or package a format, each with an `IMPORTER`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def importer(format: str) -> Importer:
         raise BadName(
             f"unknown format {format[:40]!r}{meant(format, FORMATS)}", hint=f"one of: auto, {', '.join(FORMATS)}"
         )
-    return cast("Importer", import_module(f"ctxvc.importers.{format.replace('-', '_')}"))
+    return cast("Importer", import_module(f"ctxvc.importers.{format.replace('-', '_')}").IMPORTER)
 
 
 def detect(recording: Recording) -> str:
@@ -85,7 +85,7 @@ def conversations(recording: Recording, format: str) -> Conversations:
 
 def endings() -> tuple[str, ...]:
     """Endings of the names of files that `import FOLDER` looks into."""
-    return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).ENDINGS))
+    return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).endings))
 
 
 def inner_folders(names: Collection[str], folders: Collection[str] = ()) -> frozenset[str]:
@@ -101,8 +101,8 @@ def find(project: Path, home: Path, env: Mapping[str, str]) -> tuple[list[tuple[
     recordings: list[tuple[str, Path]] = []
     folders: list[Path] = []
     for name in FORMATS:
-        module = importer(name)
-        for folder in module.folders(project, home, env):
+        own = importer(name)
+        for folder in own.folders(project, home, env):
             folders.append(folder)
-            recordings += [(name, path) for path in module.recordings(folder, project)]
+            recordings += [(name, path) for path in own.recordings(folder, project)]
     return sorted(recordings, key=lambda item: (item[1].stat().st_mtime, item[1])), folders

@@ -17,21 +17,10 @@ from ctxvc.core.recording.usage import counts
 from ctxvc.forms import anthropic
 from ctxvc.forms.values import has_role, objects, text_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import Importer, single
 from ctxvc.importers.request_log import Log, Turn, opening, records, whole_messages
 
 FORMAT = "anthropic-messages"
-ENDINGS = JSON
-GROWS = False
 
 _BLOCK_TYPE = re.compile(
     "text|image|document|tool_use|thinking|redacted_thinking|server_tool_use|search_result|container_upload|compaction"
@@ -67,13 +56,7 @@ def events(recording: Recording) -> Iterator[Event]:
     return log.events(records(recording), _turns)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events))
 
 
 def _turns(value: Any) -> Iterator[Turn]:

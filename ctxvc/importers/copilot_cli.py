@@ -19,12 +19,12 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
-from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, nothing_beside, of_project, single
+from ctxvc.forms import elements
+from ctxvc.forms.values import objects, text_in
+from ctxvc.importers.file import Line, Recording, json_lines
+from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
 FORMAT = "copilot-cli"
-ENDINGS = LINES
-GROWS = True
 
 #: The name of every session's file: its folder is named after the session.
 _EVENTS = "events.jsonl"
@@ -98,23 +98,21 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(_stem(recording), _title(recording.path))
-    for line in recording.lines():
-        try:
-            event = wire.parse(line.data)
-        except ValueError:
-            # A last line without a newline is still being written: it is read once it is complete.
-            if not line.complete:
-                continue
-            event = None
-        try:
-            yield from session.events(event if isinstance(event, dict) else {}, line)
-        except RecursionError:
-            yield Warned(text="the line is nested too deep", line=line.number)
+    for line, event in json_lines(recording.lines()):
+        yield from session.events(event if isinstance(event, dict) else {}, line)
 
 
-conversations = single(events)
-beside = nothing_beside
-stamp = file_stamp
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    files=files,
+    state=state,
+)
 
 
 class _Session:
@@ -140,7 +138,7 @@ class _Session:
         self._warned: set[str] = set()
 
     def events(self, event: dict[str, Any], line: Line) -> Iterator[Event]:
-        kind, data, time = _text(event, "type"), event.get("data"), _text(event, "timestamp")
+        kind, data, time = text_in(event, "type"), event.get("data"), text_in(event, "timestamp")
         if kind == "session.start" and isinstance(data, dict):
             yield from self._described_by(data, time)
             return
@@ -177,26 +175,26 @@ class _Session:
         self._described = True
         context = data.get("context")
         place = context if isinstance(context, dict) else {}
-        source = _text(data, "sessionId")
-        self._model = _text(data, "selectedModel")
+        source = text_in(data, "sessionId")
+        self._model = text_in(data, "selectedModel")
         yield from self._open(
             Opened(
                 format=FORMAT,
                 source=source,
                 name=_name(source or self._stem),
                 model=self._model,
-                cwd=_text(place, "cwd"),
-                branch=_text(place, "branch"),
-                time=_text(data, "startTime") or time,
-                agent=" ".join(filter(None, ("Copilot CLI", _text(data, "copilotVersion")))),
+                cwd=text_in(place, "cwd"),
+                branch=text_in(place, "branch"),
+                time=text_in(data, "startTime") or time,
+                agent=" ".join(filter(None, ("Copilot CLI", text_in(data, "copilotVersion")))),
                 missing=("the system prompt", *_MISSING),
             )
         )
 
     def _system(self, event: dict[str, Any], data: dict[str, Any], line: Line) -> Iterator[Event]:
         """The system prompt that the session began with; what a developer message says is the client's own text."""
-        content = _text(data, "content")
-        if _text(data, "role") == "developer":
+        content = text_in(data, "content")
+        if text_in(data, "role") == "developer":
             part = wire.text_part(content, "user", "client")
             yield from self._sent(Message(role="user", parts=(part,), key=self._key(event, line)), line)
         elif content and not self._instructed:
@@ -219,14 +217,14 @@ class _Session:
 
     def _agent(self, event: dict[str, Any], data: dict[str, Any]) -> tuple[str, str]:
         """The scope of the sub-agent that the event is of, and the call that started it; empty for the main agent."""
-        name = _text(event, "agentId") or _text(data, "parentToolCallId")
+        name = text_in(event, "agentId") or text_in(data, "parentToolCallId")
         if not name:
             return "", ""
         if name not in self._agents:
-            started = _text(event, "type") == "subagent.started"
-            task = _text(data, "toolCallId" if started else "parentToolCallId")
+            started = text_in(event, "type") == "subagent.started"
+            task = text_in(data, "toolCallId" if started else "parentToolCallId")
             task = task or (name if name in self._tools else "")
-            label = _text(data, "agentName")[:30] if started else ""
+            label = text_in(data, "agentName")[:30] if started else ""
             # Lower case, so that no two scopes differ by case only.
             scope = name_rules.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
             while scope in {place[0] for place in self._agents.values()}:
@@ -240,7 +238,7 @@ class _Session:
         self, kind: str, event: dict[str, Any], data: dict[str, Any], line: Line, scope: str, task: str
     ) -> Iterator[Event]:
         """The event of a line that is part of the prompt."""
-        key, time = self._key(event, line), _text(event, "timestamp")
+        key, time = self._key(event, line), text_in(event, "timestamp")
         if kind == "assistant.message":
             parts = _reply(data)
             calls = [part.call for part in parts if part.kind == "tool_use"]
@@ -254,7 +252,7 @@ class _Session:
                 reply=reply,
                 key=key,
                 time=time,
-                model=_text(data, "model"),
+                model=text_in(data, "model"),
                 usage=_usage(data),
             )
             if not scope:
@@ -272,7 +270,7 @@ class _Session:
         elif kind == "user.message":
             message = Message(role="user", parts=_prompt(data, to_agent=bool(scope)), key=key, time=time)
         else:
-            part = wire.text_part(_text(data, "content"), "user", "client")
+            part = wire.text_part(text_in(data, "content"), "user", "client")
             message = Message(role="user", parts=(part,), key=key, time=time)
         yield from self._sent(message, line, scope, task)
 
@@ -294,7 +292,7 @@ class _Session:
 
     def _key(self, event: dict[str, Any], line: Line) -> str:
         """The event's id; of one that has none, or one that was there before, its line."""
-        key = _text(event, "id")
+        key = text_in(event, "id")
         if not key or key in self._keys:
             key = f"line:{line.number}"
             while key in self._keys:
@@ -304,7 +302,7 @@ class _Session:
 
     def _reply_of(self, data: dict[str, Any], key: str, scope: str) -> str:
         """The key of the reply that a message belongs to: a reply may be written in chunks, one after another."""
-        identity = _text(data, "apiCallId")
+        identity = text_in(data, "apiCallId")
         if scope or not isinstance(data.get("chunkIndex"), int) or not identity or identity != self._reply[0]:
             if not scope:
                 self._reply = (identity, key)
@@ -312,45 +310,42 @@ class _Session:
         return self._reply[1]
 
     def _result(self, data: dict[str, Any]) -> tuple[Part, ...]:
-        call = _text(data, "toolCallId")
+        call = text_in(data, "toolCallId")
         tool = self._tools.get(call, "")
         result, error = data.get("result"), data.get("error")
         failed = data.get("success") is False
         if not call:
-            return (Part(kind="other", role="user", origin="tool", body=wire.compact(data), ext="json"),)
+            return (wire.other_part(data, "user", "tool"),)
         if isinstance(result, dict) and isinstance(result.get("content"), str):
             text = result["content"]
         elif isinstance(error, dict):
-            text = _text(error, "message")
+            text = text_in(error, "message")
         else:
             text = "" if result is None else wire.compact(result).decode("utf-8", "replace")
         images = self._images(result.get("binaryResultsForLlm") if isinstance(result, dict) else None)
         if data.get("isUserRequested") is True and not tool:
             return (wire.text_part(text, "user", "client"),)
-        if not images:
-            return (wire.result_part(text, call, tool=tool, error=failed),)
-        content = [{"type": "text", "text": text}, *images]
-        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-        return (msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool),)
+        content = [{"type": "text", "text": text}, *images] if images else text
+        return (wire.result_part(content, call, tool=tool, error=failed),)
 
     def _images(self, binaries: object) -> list[dict[str, Any]]:
         """The images among a result's binary parts, whose bytes may have come in an event of their own."""
-        parts = [part for part in binaries if isinstance(part, dict)] if isinstance(binaries, list) else []
-        return [image for part in parts if (image := _image(self._assets.get(_text(part, "assetId"), part)))]
+        parts = (self._assets.get(text_in(part, "assetId"), part) for part in objects(binaries))
+        return [image for part in parts if (image := _image(part))]
 
     # -- what changes the prompt ---------------------------------------------------------------------------------------
 
     def _between(self, kind: str, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
         match kind:
             case "session.model_change":
-                yield from self._modelled(_text(data, "newModel"))
+                yield from self._modelled(text_in(data, "newModel"))
             case "session.resume":
-                yield from self._modelled(_text(data, "selectedModel"))
+                yield from self._modelled(text_in(data, "selectedModel"))
             case "session.title_changed":
-                if title := _text(data, "title"):
+                if title := text_in(data, "title"):
                     yield Opened(format=FORMAT, title=title, grows=True)
             case "session.binary_asset":
-                self._assets[_text(data, "assetId")] = data
+                self._assets[text_in(data, "assetId")] = data
             case "session.compaction_start":
                 self._since, self._after = [], set()
                 if window := self._news_of_window(data):
@@ -358,7 +353,7 @@ class _Session:
             case "session.compaction_complete":
                 yield from self._complete(data, line, time)
             case "session.context_cleared":
-                message = _text(data, "initialMessage")
+                message = text_in(data, "initialMessage")
                 part = wire.text_part(message, "user", "client")
                 summary = (Message(role="user", parts=(part,), key=f"line:{line.number}.1", time=time),)
                 self._since = None
@@ -378,7 +373,7 @@ class _Session:
 
     def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
         """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
-        window, summary = self._news_of_window(data), _text(data, "summaryContent")
+        window, summary = self._news_of_window(data), text_in(data, "summaryContent")
         if data.get("success") is not True or not summary:
             self._since = None
             if window:
@@ -446,9 +441,9 @@ def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
     The line has both the words and the text that was sent. Where the words stand in that text between sections of the
     host's, each piece is a part, and the parts together are the text; else all of it counts as the person's.
     """
-    content, sent = _text(data, "content"), _text(data, "transformedContent") or _text(data, "content")
+    content, sent = text_in(data, "content"), text_in(data, "transformedContent") or text_in(data, "content")
     by_host = (
-        to_agent or data.get("isAutopilotContinuation") is True or _text(data, "source").startswith(_HOSTS_SOURCES)
+        to_agent or data.get("isAutopilotContinuation") is True or text_in(data, "source").startswith(_HOSTS_SOURCES)
     )
     pieces: list[tuple[str, Origin]] = [(sent, "client" if by_host else "human")]
     start = 0 if sent.startswith(content) else sent.find(f">\n\n{content}") + 3
@@ -459,42 +454,38 @@ def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
     if content and is_framed and not by_host:
         pieces = [(sent[:start], "client"), (content, "human"), (sent[end:], "client")]
     parts = [wire.text_part(text, "user", origin) for text, origin in pieces if text]
-    attachments = data.get("attachments")
-    for attachment in attachments if isinstance(attachments, list) else ():
-        if isinstance(attachment, dict) and attachment.get("type") == "blob" and (image := _image(attachment)):
+    for attachment in objects(data.get("attachments")):
+        if attachment.get("type") == "blob" and (image := _image(attachment)):
             parts.append(wire.part(image, "user", "client" if by_host else "human"))
     return tuple(parts)
 
 
 def _image(raw: Mapping[str, Any]) -> dict[str, Any] | None:
     """The Messages API's block for an image; None for what is none."""
-    media, data = _text(raw, "mimeType"), _text(raw, "data")
+    media, data = text_in(raw, "mimeType"), text_in(raw, "data")
     if not media.startswith("image/") or not data:
         return None
-    return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
+    return elements.media(media, data)
 
 
 def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
     parts: list[Part] = []
     opaque = {name: data[name] for name in ("reasoningOpaque", "encryptedContent") if isinstance(data.get(name), str)}
-    if reasoning := _text(data, "reasoningText"):
+    if reasoning := text_in(data, "reasoningText"):
         extra = {"ctxvc": {"copilot": opaque}} if opaque else {}
         parts.append(wire.text_part(reasoning, "assistant", "model", kind="thinking", **extra))
     elif opaque:
         body = wire.compact({"type": "reasoning", **opaque})
         parts.append(Part(kind="thinking", role="assistant", origin="model", body=body, ext="json"))
-    if text := _text(data, "content"):
+    if text := text_in(data, "content"):
         parts.append(wire.text_part(text, "assistant", "model"))
     requests = data.get("toolRequests")
     for request in requests if isinstance(requests, list) else ():
         match request:
             case {"toolCallId": str(call), "name": str(name)} if call:
-                arguments = request.get("arguments", {})
-                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-                parts.append(wire.call_part(name, call, body))
+                parts.append(wire.call_part(name, call, request.get("arguments", {})))
             case _:
-                body = wire.compact(request)
-                parts.append(Part(kind="other", role="assistant", origin="model", body=body, ext="json"))
+                parts.append(wire.other_part(request, "assistant", "model"))
     return tuple(parts)
 
 
@@ -502,8 +493,3 @@ def _usage(data: dict[str, Any]) -> dict[str, int]:
     """What the line tells of the call's tokens: those of the reply only."""
     tokens = data.get("outputTokens")
     return {"output_tokens": tokens} if isinstance(tokens, int) and tokens > 0 else {}
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    return value if isinstance(value, str) else ""

@@ -19,20 +19,9 @@ from ctxvc.errors import BadInput
 from ctxvc.forms.anthropic import origin
 from ctxvc.forms.values import annotated, text_of
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import (
-    LINES,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import LINES, Importer, single
 
 FORMAT = "ctxvc-trajectory"
-ENDINGS = LINES
-GROWS = False
 
 _VERSION = "ctxvc-trajectory/1"
 _HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
@@ -75,13 +64,7 @@ def events(recording: Recording) -> Iterator[Event]:
                 yield Warned(text="no message with a role and content", line=line.number)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events), endings=LINES)
 
 
 def _header(recording: Recording, line: Line | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ctxvc.core.recording.events import Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.forms.values import digest, text_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Conversations, State
+from ctxvc.importers.protocol import Conversations, Importer, State
 from ctxvc.importers.request_log import opening
 
 #: Endings of the names of files with one document.
@@ -86,8 +86,13 @@ def text_at(value: Any, *path: str) -> str:
     return text_of(mapping(value, *path[:-1]).get(path[-1]))
 
 
-def state_by_events(conversations: Callable[[Recording], Conversations]) -> Callable[[Path, Mapping[str, int]], State]:
-    """`state` of recordings that are read whole to know their position."""
+def importer(
+    format: str,
+    sniff: Callable[[bytes], bool],
+    conversations: Callable[[Recording], Conversations],
+    endings: tuple[str, ...] = DOCUMENT,
+) -> Importer:
+    """The importer of recordings that grow, and that are read whole to know their position."""
 
     def state(path: Path, positions: Mapping[str, int]) -> State:
         ends = dict(_end(suffix, events) for suffix, events in conversations(Recording(path)))
@@ -95,7 +100,7 @@ def state_by_events(conversations: Callable[[Recording], Conversations]) -> Call
             return "missing"
         return "grown" if any(end > positions.get(source, 0) for source, end in ends.items()) else "whole"
 
-    return state
+    return Importer(format=format, sniff=sniff, conversations=conversations, endings=endings, grows=True, state=state)
 
 
 def _end(suffix: str, events: Iterator[Event]) -> tuple[str, int]:

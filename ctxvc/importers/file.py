@@ -6,14 +6,15 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import BadInput
 
@@ -195,6 +196,21 @@ class Recording:
             ) from error
         except OSError as error:
             raise BadInput(f"cannot read {self.path}: {error.strerror or error}") from error
+
+
+def json_lines(lines: Iterable[Line]) -> Iterator[tuple[Line, Any]]:
+    """Each line with its JSON value, None for one that is no JSON.
+
+    A last line that is no JSON and has no newline is left out: it is still being written.
+    """
+    for line in lines:
+        try:
+            value = wire.parse(line.data)
+        except ValueError:
+            if not line.complete:
+                continue
+            value = None
+        yield line, value
 
 
 def _legible(data: bytes) -> tuple[bytes, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Event, Opened, Said, Warned
@@ -16,20 +15,9 @@ from ctxvc.errors import BadInput
 from ctxvc.forms.origins import is_by_client
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import (
-    LINES,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import LINES, Importer, single
 
 FORMAT = "hf-trace"
-ENDINGS = LINES
-GROWS = False
 
 _ROLES: dict[str, tuple[Role, Origin]] = {
     "user": ("user", "human"),
@@ -73,13 +61,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield from reader.events(line)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events), endings=LINES)
 
 
 class _Reader:
@@ -153,7 +135,6 @@ def _parts(message: dict[str, Any], role: str, content: str, marks: dict[str, An
     for call in objects(message.get("toolCalls")):
         match call:
             case {"id": str(name), "function": {"name": str(tool), "arguments": arguments}}:
-                body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-                yield wire.call_part(tool, name, body)
+                yield wire.call_part(tool, name, arguments)
             case _:
-                yield Part(kind="other", role=our_role, origin=origin, body=wire.compact(call), ext="json")
+                yield wire.other_part(call, our_role, origin)

@@ -16,20 +16,10 @@ from ctxvc.importers import documents
 from ctxvc.importers.documents import Entry
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, leading_system
-from ctxvc.importers.protocol import (
-    JSON,
-    file_stamp,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import JSON, single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "langchain"
-ENDINGS = JSON
-GROWS = True
 
 _MISSING = ("the tool definitions",)
 
@@ -97,13 +87,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield Closed(end=item.end)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = documents.state_by_events(conversations)
+IMPORTER = documents.importer(FORMAT, sniff, single(events), JSON)
 
 
 def _value(line: bytes) -> Any:

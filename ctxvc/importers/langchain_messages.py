@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.conversion import chat
-from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.usage import counts
+from ctxvc.forms import elements
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
+from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -141,12 +140,8 @@ class Reader:
     def _call(self, call: Mapping[str, Any], raw: Mapping[str, str], caller: Mapping[str, Any] = {}) -> Part:
         name, arguments = text_of(call.get("name")) or "unknown", call.get("args")
         received = text_of(call.get("id"))
-        body = raw.get(received, arguments)
-        part = wire.call_part(
-            name,
-            self._ids.call(call.get("id"), name),
-            display.encode(body) if isinstance(body, str) else wire.compact({} if body is None else body),
-        )
+        body = raw.get(received, {} if arguments is None else arguments)
+        part = wire.call_part(name, self._ids.call(call.get("id"), name), body)
         return msgspec.structs.replace(part, extra={"caller": caller}) if caller else part
 
     def _result(self, fields: Mapping[str, Any]) -> list[Part]:
@@ -155,29 +150,29 @@ class Reader:
         call, tool = self._ids.answered(fields.get("tool_call_id"), text_of(fields.get("name")))
         error = fields.get("status") == "error"
         if not call:
-            return [Part(kind="other", role="user", origin="tool", body=wire.compact(dict(fields)), ext="json")]
+            return [wire.other_part(dict(fields), "user", "tool")]
         if isinstance(content, list) and content:
             blocks = [item if (block := _block(item)) is None else block for item in content]
-            received = {"type": "tool_result", "tool_use_id": call, "content": blocks, "is_error": error}
-            return [msgspec.structs.replace(wire.part(received, "user", "tool"), tool=tool)]
+            return [wire.result_part(blocks, call, tool=tool, error=error)]
         text = content if isinstance(content, str) else "" if not content else wire.compact(content)
         return [wire.result_part(text, call, tool=tool, error=error)]
 
 
 def usage(message: Mapping[str, Any]) -> dict[str, int]:
     """The provider's counts of a reply, with the Messages API's names: there, `input_tokens` is without the cache."""
-    reported, metadata = mapping(message, "usage_metadata"), mapping(message, "response_metadata")
-    details = mapping(reported, "input_token_details")
+    metadata = mapping(message, "response_metadata")
     return (
-        normal_usage(
-            reported.get("input_tokens"),
-            details.get("cache_read"),
-            details.get("cache_creation"),
-            reported.get("output_tokens"),
-        )
-        or chat.usage(metadata.get("token_usage"))
+        usage_of(mapping(message, "usage_metadata"))
+        or of_chat(metadata.get("token_usage"))
         or counts(metadata.get("usage"))
     )
+
+
+def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The same of LangChain's own `usage_metadata`."""
+    details = mapping(metadata, "input_token_details")
+    cached, written = details.get("cache_read"), details.get("cache_creation")
+    return token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
 
 
 def _maker(fields: Mapping[str, Any], origin: Origin) -> Origin:

@@ -13,28 +13,17 @@ from typing import Any, Literal
 import msgspec
 
 from ctxvc.core.recording.events import Warned
-from ctxvc.forms.values import objects, text_of
+from ctxvc.forms.values import objects, text_in, text_of
 from ctxvc.importers import traced_messages, traces
 from ctxvc.importers.documents import mapping
 from ctxvc.importers.file import Recording
 from ctxvc.importers.otel_genai import attributes_of, spans, structured, time_of_nanoseconds
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
-from ctxvc.importers.request_log import opening
-from ctxvc.importers.traced_messages import Call
-from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
+from ctxvc.importers.protocol import Conversations, Importer
+from ctxvc.importers.request_log import Record, opening
+from ctxvc.importers.traced_messages import Call, Tracer, entries, runs
+from ctxvc.importers.traces import Entry, Run
 
 FORMAT = "langfuse"
-ENDINGS = JSON
-GROWS = False
 
 _OBSERVATION = "langfuse.observation."
 _KINDS: dict[str, Literal["model", "tool", "agent"]] = {"generation": "model", "tool": "tool", "agent": "agent"}
@@ -66,12 +55,7 @@ def conversations(recording: Recording) -> Conversations:
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _pieces_of(value: Any) -> list[dict[str, Any]]:
@@ -134,72 +118,24 @@ def _parsed(value: Any) -> Any:
 
 
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
-    tree = Tree()
-    observations: dict[str, dict[str, Any]] = {}
-    sessions: dict[str, str] = {}
-    entries: list[Entry | Warned] = []
-    for item in traces.pieces(recording, _PARTS):
-        if isinstance(item, Warned):
-            entries.append(item)
-            continue
-        piece: dict[str, Any] = {name: field for name, field in item.value.items() if field is not None}
-        if session := text_of(piece.get("sessionId")):
-            sessions.setdefault(text_of(piece.get("traceId")) or piece["id"], session)
-        if not text_of(piece.get("traceId")):
-            continue  # it is a trace
-        before = observations.get(piece["id"], {})
-        observation = observations[piece["id"]] = {**before, **piece}
-        node = _node(observation)
-        tree.add(node)
-        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
-        news = [name for name in ("input", "output") if observation.get(name) and not before.get(name)]
-        if node.kind == "model" and news:
-            if inference := _inference(observation, node, tree):
-                entries.append((inference, item))
-            elif "output" in news and not tree.is_within_model(node):
-                text = "skipped: a generation whose messages are in a form that is not read"
-                entries.append(Warned(text=text, line=item.line))
-    for entry in entries:  # SDK 2 may tell the session when a trace ends
+    pieces = list(runs(recording, _TRACER))
+    sessions: dict[str, str] = {}  # of each trace; SDK 2 may tell it when one ends
+    for piece in pieces:
+        if isinstance(piece, Record) and (session := text_in(piece.value, "sessionId")):
+            sessions.setdefault(text_in(piece.value, "traceId") or piece.value["id"], session)
+    observations = (piece for piece in pieces if isinstance(piece, Warned) or text_in(piece.value, "traceId"))
+    for entry in entries(observations, _TRACER):
         if isinstance(entry, Warned):
             yield entry
         else:
-            session = sessions.get(entry[0].trace, "")
-            yield msgspec.structs.replace(entry[0], conversation=session), entry[1]
+            yield msgspec.structs.replace(entry[0], conversation=sessions.get(entry[0].trace, "")), entry[1]
 
 
-def _start(piece: Mapping[str, Any]) -> str:
-    return text_of(piece.get("startTime"))
-
-
-_PARTS = traces.Parts(
-    holds=_has_pieces,
-    split=_pieces_of,
-    single="traceId",
-    start=_start,
-    none="the line has no observation",
-    nameless="skipped: an observation without an id",
-)
-
-
-def _node(observation: Mapping[str, Any]) -> Run:
+def _run(observation: Mapping[str, Any]) -> Run:
     return Run(
         id=observation["id"],
-        parent=text_of(observation.get("parentObservationId")),
-        kind=_KINDS.get(text_of(observation.get("type")).lower(), ""),
-    )
-
-
-def _inference(observation: Mapping[str, Any], node: Run, tree: Tree) -> Inference | None:
-    """The inference of a generation as far as it came; None without messages, or within that of another."""
-    call = _call(observation)
-    if not (call.messages or call.reply) or tree.is_within_model(node):
-        return None
-    agent, is_sure = tree.agent(node)
-    return Inference(
-        value=call,
-        trace=text_of(observation.get("traceId")),
-        agent=agent,
-        beginning=b"" if is_sure else call.beginning,
+        parent=text_in(observation, "parentObservationId"),
+        kind=_KINDS.get(text_in(observation, "type").lower(), ""),
     )
 
 
@@ -219,10 +155,19 @@ def _call(observation: Mapping[str, Any]) -> Call:
     )
 
 
-_FORM = Form(
-    format=FORMAT,
-    turns=traced_messages.turns,
-    fingerprint=traced_messages.fingerprint,
-    reader=lambda: traced_messages.Reader().message,
-    hint="the inputs and outputs of generations may be masked, or left out of the export",
+_FORM = traced_messages.form(FORMAT, "the inputs and outputs of generations may be masked, or left out of the export")
+_TRACER = Tracer(
+    holds=_has_pieces,
+    split=_pieces_of,
+    single="traceId",
+    start=lambda piece: text_in(piece, "startTime"),
+    sent="input",
+    received="output",
+    run=_run,
+    call=_call,
+    trace=lambda observation: text_in(observation, "traceId"),
+    conversation=lambda _: "",  # `_entries` knows it
+    none="the line has no observation",
+    nameless="skipped: an observation without an id",
+    unread="skipped: a generation whose messages are in a form that is not read",
 )

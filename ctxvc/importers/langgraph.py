@@ -18,19 +18,10 @@ from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import Reader, fields_of, identity, is_summary, leading_system
-from ctxvc.importers.protocol import (
-    file_stamp,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "langgraph"
-ENDINGS = documents.DOCUMENT
-GROWS = True
 
 _MISSING = ("the tool definitions",)
 
@@ -81,13 +72,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield from thread.subgraphs(state)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = documents.state_by_events(conversations)
+IMPORTER = documents.importer(FORMAT, sniff, single(events))
 
 
 def _opened(stem: str, states: list[dict[str, Any]], system: Any) -> Opened:

@@ -6,31 +6,19 @@ whole prompt, in the form of the traced library. Source: langsmith 0.15, its `sc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ctxvc.core.recording.events import Warned
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import traced_messages, traces
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import opening
-from ctxvc.importers.traced_messages import Call
-from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
+from ctxvc.importers.traced_messages import Call, Tracer, entries, runs
+from ctxvc.importers.traces import Run
 
 FORMAT = "langsmith"
-ENDINGS = JSON
-GROWS = False
 
 #: Names in a run's metadata by which LangSmith knows a thread, in its order.
 _THREADS = ("session_id", "thread_id", "conversation_id")
@@ -46,15 +34,10 @@ def sniff(head: bytes) -> bool:
 
 def conversations(recording: Recording) -> Conversations:
     """The conversations: what shares a thread's id, else each trace. Raises: BadInput if there is none."""
-    return traces.conversations(recording, _FORM, _entries(recording))
+    return traces.conversations(recording, _FORM, entries(runs(recording, _TRACER), _TRACER))
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _runs(value: Any) -> list[dict[str, Any]]:
@@ -77,43 +60,12 @@ def _is_run(run: Mapping[str, Any]) -> bool:
     return isinstance(run.get("id"), str) and ("dotted_order" in run or ("run_type" in run and "trace_id" in run))
 
 
-def _entries(recording: Recording) -> Iterator[Entry | Warned]:
-    tree = Tree()
-    runs: dict[str, dict[str, Any]] = {}
-    for item in traces.pieces(recording, _PARTS):
-        if isinstance(item, Warned):
-            yield item
-            continue
-        # A patch repeats only some of the fields, and may have others as null.
-        fields = {name: field for name, field in item.value.items() if field is not None}
-        before = runs.get(fields["id"], {})
-        run = runs[fields["id"]] = {**before, **fields}
-        tree.add(_node(run))
-        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
-        news = [name for name in ("inputs", "outputs") if run.get(name) and not before.get(name)]
-        if run.get("run_type") == "llm" and news:
-            if inference := _inference(run, tree):
-                yield inference, item
-            elif "outputs" in news and not tree.is_within_model(_node(run)):
-                yield Warned(text="skipped: a run whose messages are in a form that is not read", line=item.line)
-
-
 def _start(run: Mapping[str, Any]) -> str:
     """When a run began: the last part of its `dotted_order`, before its id."""
     return text_of(run.get("dotted_order")).rpartition(".")[2] or text_of(run.get("start_time"))
 
 
-_PARTS = traces.Parts(
-    holds=_is_of_runs,
-    split=_runs,
-    single="run_type",
-    start=_start,
-    none="the line is neither a batch of runs nor a run",
-    nameless="skipped: a run without an id",
-)
-
-
-def _node(run: Mapping[str, Any]) -> Run:
+def _run(run: Mapping[str, Any]) -> Run:
     kind = run.get("run_type")
     return Run(
         id=run["id"],
@@ -122,22 +74,10 @@ def _node(run: Mapping[str, Any]) -> Run:
     )
 
 
-def _inference(run: Mapping[str, Any], tree: Tree) -> Inference | None:
-    """The inference of a model's run as far as it came; None without messages, or within that of another."""
-    node = _node(run)
-    call = _call(run)
-    if not (call.messages or call.reply) or tree.is_within_model(node):
-        return None
-    agent, is_sure = tree.agent(node)
+def _thread(run: Mapping[str, Any]) -> str:
     metadata = mapping(run, "extra", "metadata")
     threads = (text_of(metadata.get(name)) for name in _THREADS)
-    return Inference(
-        value=call,
-        trace=text_of(run.get("trace_id")) or node.parent or node.id,
-        agent=agent,
-        conversation=next(filter(None, threads), "") or text_of(run.get("thread_id")),
-        beginning=b"" if is_sure else call.beginning,
-    )
+    return next(filter(None, threads), "") or text_of(run.get("thread_id"))
 
 
 def _call(run: Mapping[str, Any]) -> Call:
@@ -165,10 +105,21 @@ def _call(run: Mapping[str, Any]) -> Call:
     )
 
 
-_FORM = Form(
-    format=FORMAT,
-    turns=traced_messages.turns,
-    fingerprint=traced_messages.fingerprint,
-    reader=lambda: traced_messages.Reader().message,
-    hint="the inputs and outputs of runs of models may be hidden, or left out of the export",
+_FORM = traced_messages.form(
+    FORMAT, "the inputs and outputs of runs of models may be hidden, or left out of the export"
+)
+_TRACER = Tracer(
+    holds=_is_of_runs,
+    split=_runs,
+    single="run_type",
+    start=_start,
+    sent="inputs",
+    received="outputs",
+    run=_run,
+    call=_call,
+    trace=lambda run: text_of(run.get("trace_id")),
+    conversation=_thread,
+    none="the line is neither a batch of runs nor a run",
+    nameless="skipped: a run without an id",
+    unread="skipped: a run whose messages are in a form that is not read",
 )

@@ -12,27 +12,18 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion import chat, responses
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
+from ctxvc.forms import usage
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    file_stamp,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import single
 from ctxvc.importers.request_log import Turn, opening
 
 FORMAT = "mini-swe-agent"
-ENDINGS = documents.DOCUMENT
-GROWS = True
 
 #: By one of these commands the model ends a run; its output is the last message.
 _SUBMIT = (
@@ -97,13 +88,7 @@ def events(recording: Recording) -> Iterator[Event]:
         yield Closed(end=end)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = documents.state_by_events(conversations)
+IMPORTER = documents.importer(FORMAT, sniff, single(events))
 
 
 def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[Any], *, grows: bool) -> Opened:
@@ -217,6 +202,6 @@ class _Run:
 def _turn(value: dict[str, Any]) -> Turn:
     """What the file tells of the call that a message is the reply of."""
     if value.get("object") == "response":
-        return Turn(messages=[], model=text_of(value.get("model")), usage=responses.usage(value.get("usage")))
+        return Turn(messages=[], model=text_of(value.get("model")), usage=usage.of_responses(value.get("usage")))
     response = documents.mapping(value, "extra", "response")
-    return Turn(messages=[], model=text_of(response.get("model")), usage=chat.usage(response.get("usage")))
+    return Turn(messages=[], model=text_of(response.get("model")), usage=usage.of_chat(response.get("usage")))

@@ -6,27 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from ctxvc.core.conversion.chat import usage
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.recording.events import Event, Warned
-from ctxvc.forms import chat
-from ctxvc.forms.values import has_role, objects, text_of, time_of
+from ctxvc.forms import chat, elements, usage
+from ctxvc.forms.values import has_role, text_of, time_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import Log, Record, Turn, opening, records, whole_messages
 
 FORMAT = "openai-chat"
-ENDINGS = JSON
-GROWS = False
 
 _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal", "reasoning_content"})
 
@@ -36,8 +23,8 @@ def sniff(head: bytes) -> bool:
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
-    reader = Reader()
-    turns = [turn for value in values for turn in reader.turns(value)]
+    conversation = _Conversation()
+    turns = [turn for value in values for turn in conversation.turns(value)]
     messages = whole_messages(turns)
     if not all(has_role(message) and message["role"] in chat.ROLES and "extra" not in message for message in messages):
         return False  # mini-swe-agent adds `extra`
@@ -86,17 +73,12 @@ def conversations(recording: Recording) -> Conversations:
         yield "", _events(chain([first], entries), recording.stem)
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _events(entries: Iterable[Record | Warned], stem: str) -> Iterator[Event]:
-    reader = Reader()
-    return Log(FORMAT, stem, chat.fingerprint, reader.message).events(entries, reader.turns)
+    log = Log(FORMAT, stem, chat.fingerprint, chat.reader().message)
+    return log.events(entries, _Conversation().turns)
 
 
 def _is_runs(value: Any) -> bool:
@@ -114,15 +96,13 @@ def _ending(run: Any) -> str:
     return ""
 
 
-class Reader(chat.Reader):
-    """Reads one recorded conversation: the turns of its values, and their messages."""
+class _Conversation:
+    """Reads the values of one recorded conversation, in order."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._begun = False
 
     def turns(self, value: Any) -> Iterator[Turn]:
-        """The turns in one value of the file."""
         if isinstance(value, list) and any(map(has_role, value)):
             yield _request(value, {}, missing=("tool definitions",))
         else:
@@ -143,7 +123,7 @@ class Reader(chat.Reader):
                     messages=[message],
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
-                    usage=usage(response.get("usage")),
+                    usage=usage.of_chat(response.get("usage")),
                     time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
@@ -162,7 +142,7 @@ def _request(messages: list[Any], request: dict[str, Any], missing: tuple[str, .
         is_request=True,
         model=text_of(_option(request, "model")),
         system=system,
-        tools=[elements.tool(tool) for tool in _tools(request)],
+        tools=list(map(elements.tool, _tools(request))),
         missing=missing,
         window=window if isinstance(window := _option(request, "context_window"), int) else 0,
     )
@@ -175,6 +155,4 @@ def _option(request: dict[str, Any], name: str) -> Any:
 
 
 def _tools(request: dict[str, Any]) -> list[dict[str, Any]]:
-    if tools := objects(_option(request, "tools")):
-        return tools
-    return [{"type": "function", "function": function} for function in objects(_option(request, "functions"))]
+    return chat.tools({name: _option(request, name) for name in ("tools", "functions")})

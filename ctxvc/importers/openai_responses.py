@@ -8,27 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ctxvc.core.conversion.responses import usage
 from ctxvc.core.recording.events import Event
-from ctxvc.forms import responses
+from ctxvc.forms import responses, usage
 from ctxvc.forms.responses_edit import is_item
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-    single,
-)
+from ctxvc.importers.protocol import Importer, single
 from ctxvc.importers.request_log import Log, Turn, opening, records
 
 FORMAT = "openai-responses"
-ENDINGS = JSON
-GROWS = False
 
 #: Types of items that no other form of a conversation has.
 _TELLTALE = frozenset({"reasoning", "function_call", "function_call_output", "custom_tool_call", "local_shell_call"})
@@ -67,13 +55,7 @@ def events(recording: Recording) -> Iterator[Event]:
     return Log(FORMAT, recording.stem, responses.fingerprint, responses.message).events(records(recording), _turns)
 
 
-conversations = single(events)
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events))
 
 
 def _turns(value: Any) -> Iterator[Turn]:
@@ -111,7 +93,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
                     model=text_of(response.get("model")),
                     system=text_of(response.get("instructions")),
                     reply=text_of(response.get("id")),
-                    usage=usage(response.get("usage")) if newest else {},
+                    usage=usage.of_responses(response.get("usage")) if newest else {},
                     time=time_of(response.get("created_at")),
                     missing=("what was sent",),
                 )

@@ -17,26 +17,16 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import sound
+from ctxvc.forms import elements
 from ctxvc.forms.form import Facts
 from ctxvc.forms.values import annotated, digest, objects, text_of
 from ctxvc.importers import traces
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    JSON,
-    Conversations,
-    file_stamp,
-    file_state,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations, Importer
 from ctxvc.importers.request_log import Turn, records
 from ctxvc.importers.traces import Entry, Form, Inference
 
 FORMAT = "otel-genai"
-ENDINGS = JSON
-GROWS = False
 
 _BEGINNING = re.compile(rb'\s*\{\s*"resourceSpans"\s*:')
 _PREFIX = "gen_ai."
@@ -65,6 +55,9 @@ def conversations(recording: Recording) -> Conversations:
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
+IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
+
+
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     for record in records(recording):
         if isinstance(record, Warned):
@@ -75,14 +68,6 @@ def _entries(recording: Recording) -> Iterator[Entry | Warned]:
                     yield inference, record
         else:
             yield Warned(text="the line is not a batch of spans", line=record.line)
-
-
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
 
 
 def spans(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -242,19 +227,14 @@ def _part(part: dict[str, Any], role: Role) -> Part:
             content = result if isinstance(result, str) else wire.compact(result)
             return wire.result_part(content, call, tool=text_of(part.get("name")))
         case {"type": "blob", "content": str(data)} if media := text_of(part.get("mime_type")):
-            source = {"type": "base64", "media_type": media, "data": data}
-            return wire.part({"type": _kind(media), "source": source}, role, made_by)
+            return wire.part(elements.media(media, data), role, made_by)
         case {"type": "uri", "uri": str(url), "modality": "image"}:
             return wire.part({"type": "image", "source": {"type": "url", "url": url}}, role, made_by)
-    return Part(kind="other", role=role, origin=made_by, body=wire.compact(part), ext="json")
+    return wire.other_part(part, role, made_by)
 
 
 def _is_object(arguments: Any) -> bool:
     return isinstance(arguments, str) and wire.parsed(arguments.encode("utf-8", "surrogatepass"), dict) is not None
-
-
-def _kind(media: str) -> str:
-    return "image" if media.startswith("image/") else "document"
 
 
 def time_of_nanoseconds(nanoseconds: Any) -> str:

@@ -19,12 +19,11 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.importers.file import Line, Recording
-from ctxvc.importers.protocol import LINES, file_stamp, file_state, nothing_beside, of_project, only_file, single
+from ctxvc.forms.values import objects, text_in, without
+from ctxvc.importers.file import Line, Recording, json_lines
+from ctxvc.importers.protocol import LINES, Importer, of_project, single
 
 FORMAT = "pi"
-ENDINGS = LINES
-GROWS = True
 
 _WORDS = "pi's own words around summaries"
 _MISSING = ("the system prompt", "the tool definitions", _WORDS)
@@ -92,32 +91,26 @@ def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head` was held in the folder `project` or below it."""
     if not sniff(head):
         return False
-    cwd, root = _text(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project.rstrip("/\\")
+    cwd, root = text_in(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project.rstrip("/\\")
     return cwd.rstrip("/\\") == root or cwd.startswith((root + "/", root + "\\"))
 
 
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem, _own_windows(recording.path))
-    for line in recording.lines():
-        try:
-            entry = wire.parse(line.data)
-        except ValueError:
-            # A last line without a newline is still being written: it is read once it is complete.
-            if not line.complete:
-                continue
-            entry = None
-        try:
-            yield from session.read(entry if isinstance(entry, dict) else {}, line)
-        except RecursionError:
-            yield Warned(text="the line is nested too deep", line=line.number)
+    for line, entry in json_lines(recording.lines()):
+        yield from session.read(entry if isinstance(entry, dict) else {}, line)
 
 
-conversations = single(events)
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = file_state
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+)
 
 
 class _Session:
@@ -140,7 +133,7 @@ class _Session:
         self._warned: set[str] = set()
 
     def read(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
-        kind = _text(entry, "type")
+        kind = text_in(entry, "type")
         if kind == "session" or not self._opened:
             yield from self._open(entry if kind == "session" else {})
         if kind == "session":
@@ -153,7 +146,7 @@ class _Session:
             yield Warned(
                 text="the entry's parent is not in the file; it is placed after the previous line", line=line.number
             )
-        key = _text(entry, "id")
+        key = text_in(entry, "id")
         while key in self._position:
             # Version 1 has no ids, and an id may be there twice.
             key = f"line:{line.number}" if not key.startswith("line:") else key + "~"
@@ -162,12 +155,12 @@ class _Session:
         if kind in _SILENT:
             return
         if kind == "model_change":
-            yield from _told_later(model=_text(entry, "modelId"))
-            yield from self._window_news(_text(entry, "modelId"))
+            yield from _told_later(model=text_in(entry, "modelId"))
+            yield from self._window_news(text_in(entry, "modelId"))
         elif kind == "context_edit":
             yield from self._edited(entry, line)
         elif kind == "session_info":
-            yield from _told_later(title=_text(entry, "name"))
+            yield from _told_later(title=text_in(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
             yield from self._unknown(f"entries of an unknown type are skipped: {display.one_line(kind, 40)!r}", line)
         else:
@@ -178,7 +171,7 @@ class _Session:
             return
         self._opened, self._described = True, bool(header)
         yield _opened(header, self._stem)
-        yield from self._window_news(_text(header, "modelId"))
+        yield from self._window_news(text_in(header, "modelId"))
 
     def _window_news(self, model: str) -> Iterator[Event]:
         """`Opened` if the model has another window than the one before, as far as the person defined them."""
@@ -207,11 +200,11 @@ class _Session:
 
     def _spoken(self, entry: dict[str, Any], kind: str, key: str, line: Line) -> Iterator[Event]:
         """The events of an entry that is part of the prompt, at its place in the tree."""
-        time, raw = _text(entry, "timestamp"), entry.get("message") if kind == "message" else entry
+        time, raw = text_in(entry, "timestamp"), entry.get("message") if kind == "message" else entry
         if not isinstance(raw, dict):
             yield Warned(text="the entry has no message", line=line.number)
             return
-        role = _text(raw, "role") if kind == "message" else kind
+        role = text_in(raw, "role") if kind == "message" else kind
         if role == "system":
             yield from self._system(raw)
             return
@@ -239,7 +232,7 @@ class _Session:
         texts = [raw.get("content"), *(sections.values() if isinstance(sections, dict) else ())]
         system = "\n\n".join(text for text in texts if isinstance(text, str) and text)
         definitions = [
-            {"name": tool["name"], "description": _text(tool, "description"), "input_schema": tool.get("parameters")}
+            {"name": tool["name"], "description": text_in(tool, "description"), "input_schema": tool.get("parameters")}
             for tool in (tools if isinstance(tools, list) else ())
             if isinstance(tool, dict) and isinstance(tool.get("name"), str)
         ]
@@ -249,7 +242,7 @@ class _Session:
 
     def _edited(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
         """What the prompt has from now on in the place of an earlier message."""
-        target, replacement = _text(entry, "targetId"), entry.get("replacement")
+        target, replacement = text_in(entry, "targetId"), entry.get("replacement")
         raw, role = self._editable.get(target, ({}, ""))
         if not role or not (replacement is None or isinstance(replacement, dict)):
             yield from self._unknown("an edit of what no message is was skipped", line)
@@ -259,9 +252,9 @@ class _Session:
         yield Edited(
             end=line.end,
             key=target,
-            call=_text(raw, "toolCallId") if role == "toolResult" else "",
+            call=text_in(raw, "toolCallId") if role == "toolResult" else "",
             parts=message.parts if message else (),
-            time=_text(entry, "timestamp"),
+            time=text_in(entry, "timestamp"),
         )
 
     def _compacted(self, compaction: dict[str, Any], summary: Message, line: Line) -> Compacted:
@@ -303,13 +296,12 @@ def _own_windows(path: Path) -> dict[str, int]:
         return {}
     try:
         defined = wire.parse((path.parents[2] / "models.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return {}
     providers = defined.get("providers") if isinstance(defined, dict) else None
     windows: dict[str, int] = {}
     for provider in providers.values() if isinstance(providers, dict) else ():
-        models = provider.get("models") if isinstance(provider, dict) else None
-        for model in models if isinstance(models, list) else ():
+        for model in objects(provider.get("models")) if isinstance(provider, dict) else ():
             match model:
                 case {"id": str(name), "contextWindow": int(tokens)} if tokens > 0:
                     windows[name] = tokens
@@ -317,14 +309,14 @@ def _own_windows(path: Path) -> dict[str, int]:
 
 
 def _opened(header: dict[str, Any], stem: str) -> Opened:
-    source = _text(header, "id")
+    source = text_in(header, "id")
     return Opened(
         format=FORMAT,
         source=source,
         name=session_name(source or stem),
-        model=_text(header, "modelId"),
-        cwd=_text(header, "cwd"),
-        time=_text(header, "timestamp"),
+        model=text_in(header, "modelId"),
+        cwd=text_in(header, "cwd"),
+        time=text_in(header, "timestamp"),
         agent="pi",
         missing=_MISSING,
         grows=True,
@@ -355,7 +347,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
                 reply=key,
                 key=key,
                 time=time,
-                model=_text(raw, "model"),
+                model=text_in(raw, "model"),
                 usage=usage(raw.get("usage")),
             )
         case "toolResult":
@@ -377,7 +369,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
 
 def _is_final(raw: dict[str, Any], message: Message | None) -> bool:
     """Whether a reply is the turn's last: pi runs no calls of one that was aborted or failed."""
-    if _text(raw, "stopReason") in ("aborted", "error") or message is None:
+    if text_in(raw, "stopReason") in ("aborted", "error") or message is None:
         return True
     return all(part.kind != "tool_use" for part in message.parts)
 
@@ -391,15 +383,15 @@ def _blocks(raw: dict[str, Any]) -> list[Any]:
 
 def origin(block: Any) -> Origin:
     """`client` for a skill that pi expanded from its name; with a person's words after it, the text is `human`."""
-    text = _text(block, "text").strip() if isinstance(block, dict) else ""
+    text = text_in(block, "text").strip() if isinstance(block, dict) else ""
     return "client" if text.startswith("<skill name=") and text.endswith("</skill>") else "human"
 
 
 def _reply(raw: dict[str, Any]) -> tuple[Part, ...]:
-    own_signatures = _text(raw, "api").startswith("anthropic")
+    own_signatures = text_in(raw, "api").startswith("anthropic")
     parts = [_model_part(block, own_signatures) for block in _blocks(raw)]
-    if parts and (stop := _text(raw, "stopReason")) not in _USUAL_STOPS:
-        annotations = {"stopReason": stop, "errorMessage": _text(raw, "errorMessage")}
+    if parts and (stop := text_in(raw, "stopReason")) not in _USUAL_STOPS:
+        annotations = {"stopReason": stop, "errorMessage": text_in(raw, "errorMessage")}
         parts[-1] = _annotated(parts[-1], {key: value for key, value in annotations.items() if value})
     return tuple(parts)
 
@@ -408,10 +400,10 @@ def _model_part(block: Any, own_signatures: bool) -> Part:
     """A part of a reply; with `own_signatures`, signatures are those of the Messages API."""
     match block:
         case {"type": "text", "text": str(value)}:
-            return _annotated(wire.text_part(value, "assistant", "model"), _without(block, "type", "text"))
+            return _annotated(wire.text_part(value, "assistant", "model"), without(block, "type", "text"))
         case {"type": "thinking", "thinking": str(value)}:
-            fields = _without(block, "type", "thinking")
-            if own_signatures and (signature := _text(fields, "thinkingSignature")):
+            fields = without(block, "type", "thinking")
+            if own_signatures and (signature := text_in(fields, "thinkingSignature")):
                 del fields["thinkingSignature"]
                 if fields.pop("redacted", False) is True:
                     return wire.part({"type": "redacted_thinking", "data": signature}, "assistant", "model")
@@ -421,17 +413,17 @@ def _model_part(block: Any, own_signatures: bool) -> Part:
             return _annotated(wire.text_part(value, "assistant", "model", kind="thinking"), fields)
         case {"type": "toolCall", "id": str(call), "name": str(name), "arguments": arguments}:
             part = wire.call_part(name, call, wire.compact(arguments))
-            return _annotated(part, _without(block, "type", "id", "name", "arguments"))
-    return Part(kind="other", role="assistant", origin="model", body=wire.compact(block), ext="json")
+            return _annotated(part, without(block, "type", "id", "name", "arguments"))
+    return wire.other_part(block, "assistant", "model")
 
 
 def _piece(block: Any, origin: Origin) -> Part:
     match block:
         case {"type": "text", "text": str(value)}:
-            return _annotated(wire.text_part(value, "user", origin), _without(block, "type", "text"))
+            return _annotated(wire.text_part(value, "user", origin), without(block, "type", "text"))
         case {"type": "image", "data": str(), "mimeType": str()}:
             return wire.part(_image(block), "user", origin)
-    return Part(kind="other", role="user", origin=origin, body=wire.compact(block), ext="json")
+    return wire.other_part(block, "user", origin)
 
 
 def _image(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -440,10 +432,10 @@ def _image(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(raw: dict[str, Any]) -> Part:
-    call, tool, error = _text(raw, "toolCallId"), _text(raw, "toolName"), raw.get("isError") is True
+    call, tool, error = text_in(raw, "toolCallId"), text_in(raw, "toolName"), raw.get("isError") is True
     blocks = _blocks(raw)
     if not call:
-        return Part(kind="other", role="user", origin="tool", body=wire.compact(raw), ext="json")
+        return wire.other_part(raw, "user", "tool")
     match blocks:
         case [{"type": "text", "text": str(value)}]:
             return wire.result_part(value, call, tool=tool, error=error)
@@ -456,8 +448,7 @@ def _result(raw: dict[str, Any]) -> Part:
                 content.append(_image(block))
             case _:
                 return wire.result_part(wire.compact(blocks), call, tool=tool, error=error)
-    result = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error}
-    return msgspec.structs.replace(wire.part(result, "user", "tool"), tool=tool)
+    return wire.result_part(content, call, tool=tool, error=error)
 
 
 def shown_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
@@ -467,7 +458,7 @@ def shown_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
     """
     if raw.get("role") == "bashExecution":
         return [] if raw.get("excludeFromContext") is True else _command_texts(raw)
-    summary = _text(raw, "summary")
+    summary = text_in(raw, "summary")
     return [(summary, "client")] if summary else []
 
 
@@ -478,17 +469,17 @@ def _command_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
 
 
 def _command_line(raw: Mapping[str, Any]) -> str:
-    return f"Ran `{_text(raw, 'command')}`\n"
+    return f"Ran `{text_in(raw, 'command')}`\n"
 
 
 def _command_text(raw: Mapping[str, Any]) -> str:
-    output, status = _text(raw, "output"), raw.get("exitCode")
+    output, status = text_in(raw, "output"), raw.get("exitCode")
     text = _command_line(raw) + (f"```\n{output}\n```" if output else "(no output)")
     if raw.get("cancelled") is True:
         text += "\n\n(command cancelled)"
     elif isinstance(status, int) and status != 0:
         text += f"\n\nCommand exited with code {status}"
-    if raw.get("truncated") is True and (path := _text(raw, "fullOutputPath")):
+    if raw.get("truncated") is True and (path := text_in(raw, "fullOutputPath")):
         text += f"\n\n[Output truncated. Full output: {path}]"
     return text
 
@@ -509,12 +500,3 @@ def _annotated(part: Part, annotations: dict[str, Any]) -> Part:
     return msgspec.structs.replace(
         part, extra={**part.extra, "ctxvc": {**own, "pi": {**own.get("pi", {}), **annotations}}}
     )
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _without(block: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key not in keys}

@@ -1,4 +1,4 @@
-"""The members that every format's module or package offers, and those members for formats that need nothing special.
+"""What every format's module or package offers: an `Importer`.
 
 A recording may be a file that grows line by line, a document, or a database. Only its importer knows which: all others
 hand it a `Recording` and take events.
@@ -10,7 +10,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from ctxvc.core.recording.events import Event
 from ctxvc.errors import BadInput
@@ -43,60 +45,6 @@ class Stamp(NamedTuple):
         return time.time() - self.written / 1e9
 
 
-class Importer(Protocol):
-    """A module or package of `ctxvc.importers`, named after its format with `_` for `-`.
-
-    Events carry positions (`end`), from which a store later continues: byte offsets of the unpacked file, or any other
-    whole number that grows along the recording, such as a row's number in a database. A recording belongs to another
-    program and may be in use: it is opened for reading only.
-    """
-
-    FORMAT: str
-    ENDINGS: tuple[str, ...]
-    """Endings of the names of its files."""
-    GROWS: bool
-    """Whether its program appends to a recording, so that one can be followed."""
-
-    def sniff(self, head: bytes) -> bool:
-        """Whether a file that begins with `head` is of this format."""
-        ...
-
-    def conversations(self, recording: Recording) -> Conversations:
-        """The conversations of a recording; nearly always one.
-
-        Of a recording that holds conversations of many projects, only those of `recording.projects`, if it names any.
-        Raises: BadInput, also while events are taken.
-        """
-        ...
-
-    def folders(self, project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-        """The folders in which its program keeps sessions of `project`."""
-        ...
-
-    def recordings(self, folder: Path, project: Path) -> Iterable[Path]:
-        """The recordings in one of the `folders` that have sessions of `project`, without those `beside` others."""
-        ...
-
-    def beside(self, path: Path) -> list[Path]:
-        """The recordings of sub-agents that belong to the one at `path`."""
-        ...
-
-    def files(self, path: Path) -> Iterable[Path]:
-        """All files in which its program keeps the recording at `path`, that one first."""
-        ...
-
-    def stamp(self, path: Path) -> Stamp:
-        """When and how the recording at `path` last changed. Raises: OSError."""
-        ...
-
-    def state(self, path: Path, positions: Mapping[str, int]) -> State:
-        """How much of the recording at `path` a store has that took those with these ids up to these positions."""
-        ...
-
-
-# Members for formats of files that lie anywhere, hold one conversation, and have nothing beside them.
-
-
 def single(events: Callable[[Recording], Iterator[Event]]) -> Callable[[Recording], Conversations]:
     """`conversations` of a format whose files hold one."""
 
@@ -104,26 +52,6 @@ def single(events: Callable[[Recording], Iterator[Event]]) -> Callable[[Recordin
         yield "", events(recording)
 
     return conversations
-
-
-def no_folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - an importer's
-    """`folders` of a format that no program keeps in a place of its own."""
-    return []
-
-
-def no_recordings(folder: Path, project: Path) -> Iterable[Path]:  # noqa: ARG001 - an importer's
-    """`recordings` of a format without `folders`."""
-    return ()
-
-
-def nothing_beside(path: Path) -> list[Path]:  # noqa: ARG001 - an importer's
-    """`beside` of a format that keeps sub-agents in the session's own recording, or has none."""
-    return []
-
-
-def only_file(path: Path) -> Iterable[Path]:
-    """`files` of a recording that is one file."""
-    return (path,)
 
 
 def file_stamp(path: Path) -> Stamp:
@@ -147,6 +75,42 @@ def lines_state(path: Path, positions: Mapping[str, int], name: str, message: re
     with path.open("rb") as file:
         file.seek(offset)
         return "grown" if message.search(file.read(_TAIL)) else "whole"
+
+
+class Importer(msgspec.Struct, frozen=True, kw_only=True):
+    """The `IMPORTER` of a module or package of `ctxvc.importers`, which is named after its format with `_` for `-`.
+
+    What it leaves out is that of a format whose files lie anywhere, are not followed, and have nothing beside them.
+    Events carry positions (`end`), from which a store later continues: byte offsets of the unpacked file, or any other
+    whole number that grows along the recording, such as a row's number in a database. A recording belongs to another
+    program and may be in use: it is opened for reading only.
+    """
+
+    format: str
+    sniff: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes is of this format."""
+    conversations: Callable[[Recording], Conversations]
+    """The conversations of a recording; nearly always one, as by `single`.
+
+    Of a recording that holds conversations of many projects, only those of `recording.projects`, if it names any.
+    Raises: BadInput, also while events are taken.
+    """
+    endings: tuple[str, ...] = JSON
+    """Endings of the names of its files."""
+    grows: bool = False
+    """Whether its program appends to a recording, so that one can be followed."""
+    folders: Callable[[Path, Path, Mapping[str, str]], list[Path]] = lambda *_: []
+    """The folders in which its program keeps sessions of a project, by the person's home and environment."""
+    recordings: Callable[[Path, Path], Iterable[Path]] = lambda *_: ()
+    """The recordings in one of the `folders` that have sessions of a project, without those `beside` others."""
+    beside: Callable[[Path], list[Path]] = lambda _: []
+    """The recordings of sub-agents that belong to the one at a path."""
+    files: Callable[[Path], Iterable[Path]] = lambda path: (path,)
+    """All files in which its program keeps the recording at a path, that one first."""
+    stamp: Callable[[Path], Stamp] = file_stamp
+    """When and how the recording at a path last changed. Raises: OSError."""
+    state: Callable[[Path, Mapping[str, int]], State] = file_state
+    """How much of the recording at a path a store has that took those with these ids up to these positions."""
 
 
 def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[bytes, str], bool]) -> Iterator[Path]:

@@ -24,19 +24,10 @@ from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
 from ctxvc.importers.documents import Document
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import (
-    Conversations,
-    file_stamp,
-    no_folders,
-    no_recordings,
-    nothing_beside,
-    only_file,
-)
+from ctxvc.importers.protocol import Conversations
 from ctxvc.importers.request_log import opening
 
 FORMAT = "swe-agent"
-ENDINGS = (".traj", ".traj.gz")
-GROWS = True
 
 #: The fields of a message that the model was sent; the others are SWE-agent's own.
 _SENT = ("role", "content", "tool_calls", "thinking_blocks")
@@ -77,12 +68,7 @@ def conversations(recording: Recording) -> Conversations:
         yield f"-attempt-{number}", _events(recording.stem, top, run, Document(run) if is_whole else document)
 
 
-folders = no_folders
-recordings = no_recordings
-beside = nothing_beside
-files = only_file
-stamp = file_stamp
-state = documents.state_by_events(conversations)
+IMPORTER = documents.importer(FORMAT, sniff, conversations, (".traj", ".traj.gz"))
 
 
 def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Document) -> Iterator[Event]:

@@ -1,25 +1,25 @@
-"""Messages in the runs of tracers, in the form of the traced library: OpenAI's, Anthropic's or LangChain's."""
+"""Runs of tracers and their messages, in the form of the traced library: OpenAI's, Anthropic's or LangChain's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from ctxvc.core.conversion.chat import usage as chat_usage
-from ctxvc.core.conversion.fields import usage as normal_usage
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
-from ctxvc.forms import anthropic, chat
+from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
+from ctxvc.forms.usage import of_chat
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
-from ctxvc.importers.documents import mapping
+from ctxvc.importers.file import Recording
 from ctxvc.importers.langchain_messages import fields_of
-from ctxvc.importers.request_log import Turn
+from ctxvc.importers.request_log import Record, Turn, records
+from ctxvc.importers.traces import Entry, Form, Inference, Run, Tree
 
 #: Blocks of a content list that only the Messages API has.
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})
@@ -42,6 +42,98 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """A checksum of what the agent's prompts begin with."""
         first = self.messages[0] if self.messages else None
         return digest([self.system, fingerprint(first).hex()])
+
+
+class Tracer(msgspec.Struct, frozen=True, kw_only=True):
+    """How a tracer's values are split into runs, and what those of a model say.
+
+    `holds` says whether a value of the file has runs, and `split` gives them; a value with the key `single` is one run
+    itself. `start` is when a run began. A run's fields `sent` and `received` have the prompt and the reply. `none`,
+    `nameless` and `unread` are the warnings about a value without runs, a run without id, and one whose messages are in
+    another form.
+    """
+
+    holds: Callable[[Any], bool]
+    split: Callable[[Any], list[dict[str, Any]]]
+    single: str
+    start: Callable[[Mapping[str, Any]], str]
+    sent: str
+    received: str
+    run: Callable[[Mapping[str, Any]], Run]
+    call: Callable[[Mapping[str, Any]], Call]
+    trace: Callable[[Mapping[str, Any]], str]
+    conversation: Callable[[Mapping[str, Any]], str]
+    none: str
+    nameless: str
+    unread: str
+
+
+def form(format: str, hint: str) -> Form:
+    """How the inferences are read of a format whose values are a `Call` each."""
+    return Form(format=format, turns=turns, fingerprint=fingerprint, reader=lambda: Reader().message, hint=hint)
+
+
+def runs(recording: Recording, tracer: Tracer) -> Iterator[Record | Warned]:
+    """The runs of a file, each with the place of its line; those of a batch in order, and those a line all together."""
+    alone: list[Record] = []
+    for record in records(recording):
+        if isinstance(record, Warned):
+            yield record
+            continue
+        if not tracer.holds(record.value):
+            yield Warned(text=tracer.none, line=record.line)
+            continue
+        batch = alone if tracer.single in record.value else []
+        for run in tracer.split(record.value):
+            if text_of(run.get("id")):
+                batch.append(Record(run, record.line, record.end))
+            else:
+                yield Warned(text=tracer.nameless, line=record.line)
+        if batch is not alone:
+            yield from _in_order(batch, tracer.start)
+    yield from _in_order(alone, tracer.start)
+
+
+def _in_order(runs: Sequence[Record], start: Callable[[Mapping[str, Any]], str]) -> Iterator[Record]:
+    """The runs of a batch or an export by when they began, if all tell it; an export has the newest first."""
+    end = 0
+    by_time = sorted(runs, key=lambda run: start(run.value))
+    for run in by_time if all(start(run.value) for run in runs) else runs:
+        end = max(end, run.end)
+        yield Record(run.value, run.line, end)
+
+
+def entries(pieces: Iterable[Record | Warned], tracer: Tracer) -> Iterator[Entry | Warned]:
+    """The inferences in `runs`, each as far as it came; without those within that of another."""
+    tree = Tree()
+    values: dict[str, dict[str, Any]] = {}
+    for piece in pieces:
+        if isinstance(piece, Warned):
+            yield piece
+            continue
+        # What comes later of a run repeats only some of the fields, and may have others as null.
+        fields = {name: field for name, field in piece.value.items() if field is not None}
+        before = values.get(fields["id"], {})
+        value = values[fields["id"]] = {**before, **fields}
+        run = tracer.run(value)
+        tree.add(run)
+        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
+        news = [name for name in (tracer.sent, tracer.received) if value.get(name) and not before.get(name)]
+        if run.kind != "model" or not news or tree.is_within_model(run):
+            continue
+        call = tracer.call(value)
+        if call.messages or call.reply:
+            agent, is_sure = tree.agent(run)
+            inference = Inference(
+                value=call,
+                trace=tracer.trace(value) or run.parent or run.id,
+                agent=agent,
+                conversation=tracer.conversation(value),
+                beginning=b"" if is_sure else call.beginning,
+            )
+            yield inference, piece
+        elif tracer.received in news:
+            yield Warned(text=tracer.unread, line=piece.line)
 
 
 class Reader:
@@ -143,7 +235,7 @@ def usage(*places: Any) -> dict[str, int]:
 
 def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
     if "prompt_tokens" in reported:
-        return chat_usage(reported)
+        return of_chat(reported)
     if "input" in reported or "output" in reported:  # Langfuse's buckets: what the cache had is beside the input
         names = {
             "input": "input_tokens",
@@ -156,13 +248,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
         }
         return sound({names[name]: count for name, count in counts(reported).items() if name in names})
     if "input_token_details" in reported or "total_tokens" in reported:
-        details = mapping(reported, "input_token_details")
-        return normal_usage(
-            reported.get("input_tokens"),
-            details.get("cache_read"),
-            details.get("cache_creation"),
-            reported.get("output_tokens"),
-        )
+        return langchain_messages.usage_of(reported)
     return counts(reported)
 
 

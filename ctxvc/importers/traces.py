@@ -6,7 +6,7 @@ are its sub-agents, in scopes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -16,10 +16,9 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.forms.form import Facts
-from ctxvc.forms.values import text_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
-from ctxvc.importers.request_log import Log, Record, Turn, records
+from ctxvc.importers.request_log import Log, Record, Turn
 
 
 class Inference(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,51 +90,6 @@ class Tree:
             passed.add(above.id)
             yield above
             run = above
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the values of a file are split into runs.
-
-    `holds` says whether a value has any, and `split` gives them; a value with the key `single` is one run itself.
-    `start` is when a run began. `none` and `nameless` are the warnings about a value without runs and a run without id.
-    """
-
-    holds: Callable[[Any], bool]
-    split: Callable[[Any], list[dict[str, Any]]]
-    single: str
-    start: Callable[[Any], str]
-    none: str
-    nameless: str
-
-
-def pieces(recording: Recording, parts: Parts) -> Iterator[Record | Warned]:
-    """The runs of a file, each with the place of its line; those of a batch in order, and those a line all together."""
-    alone: list[Record] = []
-    for record in records(recording):
-        if isinstance(record, Warned):
-            yield record
-            continue
-        if not parts.holds(record.value):
-            yield Warned(text=parts.none, line=record.line)
-            continue
-        batch = alone if parts.single in record.value else []
-        for run in parts.split(record.value):
-            if text_of(run.get("id")):
-                batch.append(Record(run, record.line, record.end))
-            else:
-                yield Warned(text=parts.nameless, line=record.line)
-        if batch is not alone:
-            yield from in_order(batch, parts.start)
-    yield from in_order(alone, parts.start)
-
-
-def in_order(pieces: Sequence[Record], start: Callable[[Any], str]) -> Iterator[Record]:
-    """The pieces of a batch or an export by when their runs began, if all tell it; an export has the newest first."""
-    end = 0
-    by_time = sorted(pieces, key=lambda piece: start(piece.value))
-    for piece in by_time if all(start(piece.value) for piece in pieces) else pieces:
-        end = max(end, piece.end)
-        yield Record(piece.value, piece.line, end)
 
 
 def conversations(recording: Recording, form: Form, entries: Iterable[Entry | Warned]) -> Conversations:

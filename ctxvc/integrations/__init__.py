@@ -1,4 +1,4 @@
-"""Frameworks that run agents, with ctxvc behind them: one module each, which only its users import.
+"""What frameworks that run agents keep in a store: one module each, which only its users import.
 
-`conversation` is what they share where ctxvc makes the prompt, `records` where it keeps what only they can read.
+`records` is what they share. Their requests to a model are recorded, and kept inside a budget, by `ctxvc.wire`.
 """

@@ -22,9 +22,8 @@ from langgraph.checkpoint.base import (
 )
 
 from ctxvc.integrations.closeable import Closeable
-from ctxvc.integrations.conversation import session_name
 from ctxvc.integrations.langgraph_threads import Thread, Typed, as_json
-from ctxvc.integrations.records import Records, opened
+from ctxvc.integrations.records import Records, opened, session_name
 
 _PREFIX = "langgraph-"
 

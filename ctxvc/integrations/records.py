@@ -5,6 +5,8 @@ As blocks they are as durable as a conversation, and `verify`, `push` and `purge
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
 import time as clock
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import Damaged, Refused
 from ctxvc.store.log.stored_session import FLUSH_SECONDS, FLUSH_STEPS, StoredSession
@@ -23,12 +25,24 @@ from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.store import Store, create
 
 _TYPE = "ctxvc_record"
+_MADE = re.compile("-[0-9a-f]{14}$")
 
 
 def opened(path: str | Path) -> Store:
     """The store at `path`, which is made where it is not. Raises: CtxvcError."""
     place = Path(path)
     return Store(place) if (place / "HEAD").exists() else create(place)
+
+
+def session_name(text: str) -> str:
+    """The name of a session for a framework's name of a conversation: the same each time, and of no other.
+
+    What differs by case alone, or ends like a name that was made here, is another name, too.
+    """
+    if text == text.lower() and not name_rules.problem(text) and not _MADE.search(text):
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:14]
+    return f"{name_rules.slug(text).lower()[:80].rstrip('-._')}-{digest}"
 
 
 class Records:

@@ -180,7 +180,7 @@ class _Run:
 
     def _exported(self, path: Path, format: str) -> str:
         """The session that a request was exported from, if the file is an unchanged export."""
-        if importers.importer(format).GROWS or path.stat().st_size > _LARGEST_EXPORT:
+        if importers.importer(format).grows or path.stat().st_size > _LARGEST_EXPORT:
             return ""
         return exports.session_of(self.store, path.read_bytes())
 

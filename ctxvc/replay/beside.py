@@ -9,7 +9,7 @@ from functools import partial
 from ctxvc import policies
 from ctxvc.agent.call import arguments
 from ctxvc.agent.model import Model, TooLong
-from ctxvc.agent.provider import behind
+from ctxvc.agent.server import behind
 from ctxvc.core.policy import Answer, Policy
 from ctxvc.core.view.view import View
 from ctxvc.policies import Composed

@@ -224,6 +224,10 @@ class Context:
             self._overhead[scope] = self.meter.overhead(revision.now(self.stored))
         return self._overhead[scope]
 
+    def framed(self, system: Any, tools: Any) -> None:
+        """From now on prompts of the scope are counted with these, which may not be recorded yet."""
+        self._overhead[self.scope] = sum(self.meter.frame(system, tools, self.ledger().meta.model))
+
     # --- changes
 
     def commit(self, rehearsal: Rehearsal, trailers: Mapping[str, str] | None = None, *, relieves: bool = True) -> None:

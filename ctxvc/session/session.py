@@ -515,6 +515,10 @@ class Session:
         if better and scope == self.scope:
             self.set(calibration=tuple(better))
 
+    def framed(self, system: Any, tools: Any) -> None:
+        """Counts prompts with this system prompt and these tools from now on; they are recorded with the next reply."""
+        self._context.framed(system, tools)
+
     def relieve(self, share: float) -> int:
         """Frees context down to a share of the budget, or of what is used; gives the tokens that it freed.
 

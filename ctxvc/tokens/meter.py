@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -106,9 +106,13 @@ class Meter:
 
     def overheads(self, snapshot: Snapshot) -> tuple[int, int]:
         """The tokens of the system prompt, and those of the tools."""
-        texts = [snapshot.system if isinstance(snapshot.system, str) else _json(snapshot.system), _json(snapshot.tools)]
+        return self.frame(snapshot.system, snapshot.tools, snapshot.ledger.meta.model)
+
+    def frame(self, system: Any, tools: Any, model: str) -> tuple[int, int]:
+        """As `overheads`, of a system prompt and tools that may not be recorded yet."""
+        texts = [system if isinstance(system, str) else _json(system), _json(tools)]
         sources = [_text_source(text_given) for text_given in texts]
-        counts = self._counts([sources], snapshot.ledger.meta.model)
+        counts = self._counts([sources], model)
         system, tools = (
             counts[source.digest] if source_text else 0 for source, source_text in zip(sources, texts, strict=True)
         )

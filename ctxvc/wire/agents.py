@@ -14,7 +14,8 @@ class Agent(NamedTuple):
     """How an agent is pointed at the proxy, for one process.
 
     In values, `{anthropic}`, `{openai}`, `{gemini}` and `{codex}` stand for the proxy's base URLs, without the version
-    that some clients want in it, and `{any}` for the one at which a request's path tells its provider.
+    that some clients want in it, `{any}` for the one at which a request's path tells its provider, and `{hooks}` for
+    the folder with our files for other programs.
     A variable that the person has set names the upstream (`upstreams`); a JSON object is merged with theirs.
     """
 
@@ -49,6 +50,7 @@ _OPENCODE = {
         "google": {"options": {"baseURL": "{gemini}/v1beta"}},
     }
 }
+_PI = {"anthropic": "{anthropic}", "openai": "{openai}/v1", "google": "{gemini}/v1beta"}
 #: Every variable that clients read: for commands that are in no row.
 ANY = Agent("", env={**_LITELLM, **_GEMINI})
 
@@ -75,6 +77,12 @@ AGENTS: Mapping[str, Agent] = {
         note="it is recorded with a provider of your own: set COPILOT_PROVIDER_BASE_URL, and a key and a model with it",
     ),
     "opencode": Agent("opencode", env={"OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE)}),
+    "pi": Agent(
+        "pi",
+        env={"CTXVC_PI_BASE_URLS": json.dumps(_PI)},
+        arguments=("-e", "{hooks}/pi/index.js"),
+        note="a provider that has a base URL in models.json keeps it, and is not recorded",
+    ),
     "qwen": Agent("qwen", env={**_OPENAI, **_ANTHROPIC, **_GEMINI}),
     "crush": Agent(
         "crush",
@@ -109,7 +117,7 @@ class Settings(NamedTuple):
 
 
 def settings(agent: Agent, urls: Mapping[str, str], env: Mapping[str, str]) -> Settings:
-    """What an agent needs where the proxy has a base URL for each upstream, in an environment that is `env`.
+    """What an agent needs where `urls` has what stands for each name in braces, in an environment that is `env`.
 
     Raises: BadInput for an agent of which nothing would be recorded there.
     """

@@ -35,8 +35,7 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.recording.recast import Recast, recast
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import is_protocol
-from ctxvc.forms.edit import Answer
-from ctxvc.forms.form import Form, Prompt, Reply
+from ctxvc.forms.form import Answer, Form, Prompt, Reply
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
@@ -178,6 +177,7 @@ class ManagedConversation(Conversation):
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
         tools = self.tools(prompt)
+        self.session.framed(prompt.system, [*prompt.tools, *tools])
         is_new = self._take_in(redacted, requested.began)
         if prompt.model:
             self.session.set(model=prompt.model)

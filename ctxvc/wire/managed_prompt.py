@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.outline import Slot
-from ctxvc.forms.edit import Edit
-from ctxvc.forms.form import Form
+from ctxvc.forms.form import Edit, Form
 
 #: Kinds that are sent whole or not at all.
 _NEVER_IN_PART = frozenset({"tool_use", "thinking"})

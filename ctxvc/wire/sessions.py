@@ -34,8 +34,9 @@ MAIN = "main"
 _UNKNOWN = "wire"
 #: Sessions that stay open; the one that was used least recently is closed first.
 _OPEN = 16
-#: Of the store's sessions of an agent without ids, so many of the newest are asked whether a request goes on from them.
-_ASKED = 20
+#: Of the store's sessions of an agent without ids, or with a new one, so many of the newest are asked whether a request
+#: goes on from them; and the messages up to which a request with a new id is no fork.
+_ASKED, _NEW = 20, 2
 _REDIRECTED = 300
 #: What the path ends with by which the Messages API counts a prompt.
 _COUNT = "/count_tokens"
@@ -263,14 +264,18 @@ class Sessions:
             name = self.store.session_of(live_format(client), sender.conversation)
             if not name and (name := self.store.session_of(client, sender.conversation)):
                 _take_over(self.store, name, client, sender.conversation)
-            return self._resumed(name, sender.conversation, form) if name else self._created(prompt, sender)
-        if self._session:
+            if name:
+                return self._resumed(name, sender.conversation, form)
+            if len(prompt.messages) <= _NEW:
+                return self._created(prompt, sender)
+        elif self._session:
             is_there = bool(self.store.tips(self._session))
             return self._resumed(self._session, "", form) if is_there else self._created(prompt, sender)
         for name in _newest(self.store, live_format(client)):
-            session = self._resumed(name, f"{_UNKNOWN}/{name}", form)
+            session = self._resumed(name, sender.conversation or f"{_UNKNOWN}/{name}", form)
             if any(
-                item.has_calls_of(prompt) or item.likeness(prompt).goes_on for item in session.conversations.values()
+                item.likeness(prompt).goes_on or (not sender.conversation and item.has_calls_of(prompt))
+                for item in session.conversations.values()
             ):
                 return session
             session.close()

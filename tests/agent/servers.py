@@ -1,6 +1,6 @@
 """Servers that speak the Messages API in ways of their own, and what goes wrong with each, on this machine's loopback.
 
-A `Dialect` is how a server writes what is right: ids, usage, comments, the body of an error, the words of an overflow.
+A `Dialect` is how a server writes what is right: ids, usage, comments, the body of an error.
 A fault is a list of answers that one turn of an agent gets, and what is to become of it.
 """
 
@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.making.provider import MODEL
 from tests.messages_api import text
 from tests.messages_api.wire import Block
 
-#: The window that overflows name, and the size of the prompt that they find too long.
-WINDOW, SIZE = 16_384, 20_123
+#: The window that overflows name.
+WINDOW = 16_384
 PAGE = (
     b"<!DOCTYPE html>\n<html><head><title>Sign in &amp; go on</title></head><body>" + b"<p>x</p>" * 2_000 + b"</body>"
 )
@@ -37,7 +38,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a server writes. `overflows` are its words for a prompt that is too long, with the status of each."""
+    """How a server writes."""
 
     name: str
     message_id: str = "msg_01{}"
@@ -53,51 +54,20 @@ class Dialect:
         "type": "error",
         "error": {"type": "invalid_request_error", "message": message},
     }
-    overflows: Sequence[tuple[int, object]] = ()
 
 
-def _anthropic(message: str, kind: str = "invalid_request_error") -> Block:
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
+def rows(name: str) -> list[dict[str, Any]]:
+    """The cases in a file beside this one, a JSON object a line."""
+    return [json.loads(line) for line in (Path(__file__).parent / name).read_text().splitlines()]
 
 
-def _openai(status: int, message: str) -> Block:
-    return {"error": {"message": message, "type": None, "param": None, "code": str(status)}}
-
-
-#: The words of the overflows are those of `refusal._TOO_LONG`, with its sources.
 DIALECTS = (
-    Dialect(
-        "Messages API",
-        overflows=(
-            (400, _anthropic(f"prompt is too long: {SIZE} tokens > {WINDOW} maximum")),
-            (
-                400,
-                _anthropic(f"input length and `max_tokens` exceed context limit: {SIZE} + 4000 > {WINDOW}, decrease"),
-            ),
-            (413, _anthropic("Request exceeds the maximum size", "request_too_large")),
-        ),
-    ),
+    Dialect("Messages API"),
     Dialect(
         "llama.cpp",
         message_id="chatcmpl-x{}",
         call_id="kq9DG6sT0zXf{}",
         error=lambda status, message: {"error": {"code": status, "message": message, "type": "server_error"}},
-        overflows=(
-            (
-                400,
-                {
-                    "error": {
-                        "code": 400,
-                        "message": f"request ({SIZE} tokens) exceeds the available context size ({WINDOW} tokens), try "
-                        "increasing it",
-                        "type": "exceed_context_size_error",
-                        "n_prompt_tokens": SIZE,
-                        "n_ctx": WINDOW,
-                    }
-                },
-            ),
-            (500, {"error": {"code": 500, "message": "context size exceeded", "type": "server_error"}}),
-        ),
     ),
     Dialect(
         "vLLM",
@@ -110,38 +80,6 @@ DIALECTS = (
             "type": "BadRequestError",
             "code": status,
         },
-        overflows=(
-            (
-                400,
-                {
-                    "object": "error",
-                    "message": f"This model's maximum context length is {WINDOW} tokens. However, you requested 24123 "
-                    f"tokens ({SIZE} in the messages, 4000 in the completion).",
-                    "type": "BadRequestError",
-                    "code": 400,
-                },
-            ),
-            (
-                400,
-                {
-                    "error": {
-                        "message": f"You passed {SIZE} input tokens and requested 4000 output tokens. However, the "
-                        f"model's context length is only {WINDOW} tokens, resulting in a maximum input length of 12384 "
-                        "tokens. Please reduce the length of the input prompt.",
-                        "type": "BadRequestError",
-                    }
-                },
-            ),
-            (
-                400,
-                {
-                    "error": {
-                        "message": f"The decoder prompt (length {SIZE}) is longer than the maximum model length "
-                        f"of {WINDOW}."
-                    }
-                },
-            ),
-        ),
     ),
     Dialect(
         "Ollama",
@@ -149,53 +87,14 @@ DIALECTS = (
         call_id="call_{}",
         usage={"input_tokens": 900, "output_tokens": 20},
         error=lambda _, message: {"type": "error", "error": {"type": "api_error", "message": message}},
-        overflows=(
-            (400, _anthropic("the input length exceeds the context length")),
-            (400, {"error": f"request ({SIZE} tokens) exceeds the available context size ({WINDOW} tokens)"}),
-        ),
     ),
-    Dialect(
-        "LM Studio",
-        error=lambda _, message: {"error": message},
-        overflows=(
-            (
-                200,
-                {
-                    "error": f"Trying to keep the first {SIZE} tokens when context the overflows. However, the model "
-                    f"is loaded with context length of only {WINDOW} tokens, which is not enough."
-                },
-            ),
-            (400, {"error": f"Cannot truncate prompt with n_keep ({SIZE}) >= n_ctx ({WINDOW})"}),
-        ),
-    ),
+    Dialect("LM Studio", error=lambda _, message: {"error": message}),
     Dialect(
         "LiteLLM",
         usage={"input_tokens": 900, "output_tokens": 20, "cache_creation_input_tokens": 0},
         starts_with_usage=False,
         done=True,
-        error=_openai,
-        overflows=(
-            (
-                400,
-                _openai(
-                    400,
-                    "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - "
-                    + json.dumps(
-                        {
-                            "error": {
-                                "code": 400,
-                                "message": f"request ({SIZE} tokens) exceeds the available context size "
-                                f"({WINDOW} tokens)",
-                                "type": "exceed_context_size_error",
-                                "n_prompt_tokens": SIZE,
-                                "n_ctx": WINDOW,
-                            }
-                        }
-                    )
-                    + ". Received Model Group=local\nAvailable Model Group Fallbacks=None",
-                ),
-            ),
-        ),
+        error=lambda status, message: {"error": {"message": message, "type": None, "param": None, "code": str(status)}},
     ),
     Dialect(
         "OpenRouter",
@@ -203,37 +102,17 @@ DIALECTS = (
         usage={"input_tokens": 900, "output_tokens": 20, "cost": 0.0012, "is_byok": False},
         comment=": OPENROUTER PROCESSING\n\n",
         error=lambda status, message: {"error": {"message": message, "code": status}, "user_id": "u"},
-        overflows=(
-            (
-                400,
-                {
-                    "error": {
-                        "message": f"This endpoint's maximum context length is {WINDOW} tokens. However, you requested "
-                        f"about 24123 tokens ({SIZE} of text input, 4000 in the output). Please reduce the length of "
-                        "either one.",
-                        "code": 400,
-                    }
-                },
-            ),
-        ),
     ),
     Dialect(
         "Bedrock",
         message_id="msg_bdrk_{}",
         call_id="toolu_bdrk_{}",
         error=lambda _, message: {"message": message},
-        overflows=(
-            (400, {"message": "Input is too long for requested model."}),
-            (
-                400,
-                {
-                    "message": "The model returned the following errors: prompt is too long: "
-                    f"{SIZE} tokens > {WINDOW} maximum"
-                },
-            ),
-        ),
     ),
 )
+#: How servers say that a prompt is too long, of 20,123 tokens for a window of 16,384: the words are those of
+#: `refusal._TOO_LONG`, with its sources.
+OVERFLOWS = rows("overflows.jsonl")
 
 
 class Writer:
@@ -368,6 +247,19 @@ def _json(status: int, body: bytes) -> _One:
     return lambda _: Answer(status, "application/json", body)
 
 
+def _without_end(w: Writer) -> Answer:
+    """A stream that has no last event, and no end of the one before."""
+    ending = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    answer = w.stream(w.message(w.call("a")), tail=[ending])
+    return Answer(answer.status, answer.kind, answer.body.rstrip())
+
+
+def _half(w: Writer) -> Answer:
+    """A stream without its ending, which is called done all the same."""
+    half = w.stream(w.message(text("Do"), w.call("a")), tail=())
+    return Answer(half.status, half.kind, half.body + b"data: [DONE]\n\n")
+
+
 _OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 _DETAIL = b'{"detail": [{"loc": ["body", "x"], "msg": "field required"}]}'
 _POLLED = ("poll", "poll")
@@ -382,6 +274,7 @@ FAULTS = (
     _read("usage that is no numbers", lambda w: w.stream(w.message(w.call("a"), usage=_BAD_USAGE)), "our own count"),
     _read("a JSON text, not a stream", lambda w: w.whole(w.message(w.call("a")))),
     _read("events without names", lambda w: w.stream(w.message(w.call("a")), names=False)),
+    _read("a stream without its last event", _without_end),
     _read("no reason for the end", lambda w: w.stream(w.message(w.call("a"), stop_reason=None))),
     _read("the words of Chat Completions for it", lambda w: w.stream(w.message(w.call("a"), stop_reason="tool_calls"))),
     _read("a reply without an id", lambda w: w.stream(_without(w.message(w.call("a")), "id"))),
@@ -404,7 +297,7 @@ FAULTS = (
         faults=5,
         requests=5,
     ),
-    _asked_again("a stream that ends early", lambda w: w.stream(w.message(text("Do"), w.call("a")), tail=())),
+    _asked_again("a stream that ends early", _half),
     _asked_again(
         "a connection that breaks",
         lambda w: Answer(200, "text/event-stream", w.stream(w.message(text("Do"))).body[:-80], cut=True),

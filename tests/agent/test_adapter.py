@@ -43,6 +43,10 @@ from .building import (
     sync_client,
 )
 
+#: The provider's own tool, called, and what it found.
+SEARCH: Block = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+FOUND: Block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+
 
 @pytest.fixture
 def adapter(session: Session) -> Adapter:
@@ -107,17 +111,22 @@ def test_thinking_between_tools_bears_an_edit_of_what_stands_before_it(place: Pa
     assert asked[-3:] == ["adaptive", "adaptive", "between_tools"]  # a turn begins with a cut only if that pays
 
 
-@pytest.mark.parametrize("model", ["claude-opus-5", "claude-haiku-4-5-20251001", "gpt-5", "claude-3-5-sonnet-latest"])
-def test_a_model_that_binds_nothing_is_told_nothing_of_it(adapter: Adapter, model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "binds"),
+    [
+        *(
+            (name, False)
+            for name in ("claude-opus-5", "claude-haiku-4-5-20251001", "gpt-5", "claude-3-5-sonnet-latest")
+        ),
+        *((name, True) for name in ("claude-haiku-5-5", "us.anthropic.claude-fable-5-1-v1:0", "claude-opus-6")),
+    ],
+)
+def test_models_from_5_1_on_bind_their_thinking_and_others_are_told_nothing(
+    adapter: Adapter, model: str, binds: bool
+) -> None:
     asked = adapter.request(model=model)
-    assert "thinking" not in asked
-    assert "extra_headers" not in asked
+    assert [name in asked for name in ("thinking", "extra_headers")] == [binds, binds]
     assert adapter.session.ledger().meta.model == model
-
-
-@pytest.mark.parametrize("model", ["claude-haiku-5-5", "us.anthropic.claude-fable-5-1-v1:0", "claude-opus-6"])
-def test_models_from_5_1_on_bind_their_thinking(adapter: Adapter, model: str) -> None:
-    assert adapter.request(model=model)["thinking"]["block_binding"]
 
 
 def test_the_prompt_is_the_sessions_alone(adapter: Adapter, place: Path) -> None:
@@ -208,23 +217,10 @@ def test_a_refusal_and_a_full_window_are_told(adapter: Adapter, reason: str, sto
     assert (reply.stop, reply.goes_on) == (stop, False)
 
 
-def test_a_turn_that_the_provider_paused_is_sent_back_as_it_is(adapter: Adapter) -> None:
-    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-    answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    with serve(said(Reply([text("Looking."), server, answer], stop_reason="pause_turn"), "Found.")) as api:
-        with sync_client(api) as client:
-            reply = loop(adapter, client)
-        nothing_rejected(api)
-        assert api.bodies[1]["messages"][-1]["content"][-2:] == [server, answer]
-    assert reply.text == "Found."
-
-
 def test_a_turn_that_paused_behind_words_is_sent_back_as_it_is_also_by_another_process(
     adapter: Adapter, place: Path
 ) -> None:
-    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-    answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    blocks = [server, answer, text("I look further.")]
+    blocks = [SEARCH, FOUND, text("I look further.")]
     with serve(said(Reply(blocks, stop_reason="pause_turn"), "Found.")) as api, sync_client(api) as client:
         assert adapter.record(client.messages.create(**adapter.request())).goes_on
         adapter.session.close()
@@ -239,20 +235,17 @@ def test_a_turn_that_paused_behind_words_is_sent_back_as_it_is_also_by_another_p
 
 
 def test_a_turn_that_paused_while_the_providers_tool_runs_is_sent_back_as_it_is(adapter: Adapter) -> None:
-    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-    answer = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-    paused = Reply([text("Looking."), server], stop_reason="pause_turn")
-    with serve(said(paused, Reply([answer, text("Found.")]), "Right.")) as api, sync_client(api) as client:
+    paused = Reply([text("Looking."), SEARCH], stop_reason="pause_turn")
+    with serve(said(paused, Reply([FOUND, text("Found.")]), "Right.")) as api, sync_client(api) as client:
         assert loop(adapter, client).text == "Found."
-        assert api.bodies[1]["messages"][-1] == {"role": "assistant", "content": [text("Looking."), server]}
+        assert api.bodies[1]["messages"][-1] == {"role": "assistant", "content": [text("Looking."), SEARCH]}
         adapter.append({"role": "user", "content": "Is it so?"})
         assert loop(adapter, client).text == "Right."
         nothing_rejected(api)
 
 
 def test_what_the_providers_tool_was_asked_stands_as_text_once_the_turn_goes_on_without_it(adapter: Adapter) -> None:
-    server = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
-    with serve(said(Reply([text("Looking."), server]), "Right.")) as api, sync_client(api) as client:
+    with serve(said(Reply([text("Looking."), SEARCH]), "Right.")) as api, sync_client(api) as client:
         adapter.record(client.messages.create(**adapter.request()))
         adapter.append({"role": "user", "content": "Never mind."})
         assert loop(adapter, client).text == "Right."
@@ -448,7 +441,8 @@ def test_where_nothing_may_leave_only_what_frees_context_is_answered(full: Adapt
 
 
 def test_who_defies_overflow_has_one_turn_left_without_tools(full: Adapter) -> None:
-    defiant = [[thought("No."), call("sh", cmd=f"again {number}")] for number in range(DEFIANCE + 1)]
+    calls = ([call("sh", cmd=f"again {number}{part}") for part in "abc"] for number in range(DEFIANCE + 1))
+    defiant = [[thought("No."), *side_by_side] for side_by_side in calls]
     with serve(said(*defiant, "That is all I know.")) as api, sync_client(api) as client:
         reply = loop(full, client, run=_never)
         nothing_rejected(api)
@@ -473,13 +467,6 @@ def test_many_calls_in_the_first_reply_after_it_are_no_defiance(full: Adapter) -
     full.results([full.handle(call) or ran(call) for call in reply.calls])
     assert "tool_choice" not in full.request()
     assert full.session.overflow
-
-
-def test_calls_side_by_side_use_up_no_more_patience_than_one(full: Adapter) -> None:
-    defiant = [[call("sh", cmd=f"{number}{part}") for part in "abc"] for number in range(DEFIANCE + 1)]
-    with serve(said(*defiant, "That is all I know.")) as api, sync_client(api) as client:
-        assert loop(full, client, run=_never).text == "That is all I know."
-    assert [body.get("tool_choice") for body in api.bodies] == [None] * (DEFIANCE + 1) + [{"type": "none"}]
 
 
 def test_tools_are_not_taken_away_in_the_step_that_made_room(full: Adapter) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import anthropic
 import pytest
@@ -19,7 +21,7 @@ from ctxvc.store.store import Store
 from tests.making.provider import WORDS, damages
 from tests.messages_api import Judge
 
-from .servers import DIALECTS, FAULTS, WINDOW, Answer, Dialect, Fault, Loopback, Writer, serving
+from .servers import DIALECTS, FAULTS, OVERFLOWS, WINDOW, Answer, Dialect, Fault, Loopback, Writer, serving
 from .test_run import Eyes, asked, begun
 from .test_windows import Printer
 
@@ -112,21 +114,14 @@ def in_one_line(message: str, part: str) -> None:
         assert sign not in message
 
 
-OVERFLOWS = [
-    pytest.param(status, body, id=f"{dialect.name}-{number}")
-    for dialect in DIALECTS
-    for number, (status, body) in enumerate(dialect.overflows)
-]
-
-
-@pytest.mark.parametrize(("status", "body"), OVERFLOWS)
+@pytest.mark.parametrize("overflow", OVERFLOWS, ids=[f"{row['server']}-{at}" for at, row in enumerate(OVERFLOWS)])
 def test_room_is_made_to_the_window_that_an_overflow_names(
-    tmp_path: Path, server: Loopback, model: Anthropic, status: int, body: object
+    tmp_path: Path, server: Loopback, model: Anthropic, overflow: Mapping[str, Any]
 ) -> None:
     writer = Writer(DIALECTS[0])
-    answer = writer.whole(body)
+    answer = writer.whole(overflow["body"])
     server.answers[:] = [
-        Answer(status, answer.kind, answer.body),
+        Answer(overflow["status"], answer.kind, answer.body),
         writer.stream(writer.message({"type": "text", "text": "Done."})),
     ]
     server.bodies.clear()
@@ -139,7 +134,7 @@ def test_room_is_made_to_the_window_that_an_overflow_names(
         assert before > WINDOW
         setup = run.Setup(model=model, hands=Hands(), watcher=Eyes())  # type: ignore[arg-type]
         assert run.go(asked(session), setup).text == "Done."
-        names_it = str(WINDOW) in str(body)
+        names_it = str(WINDOW) in str(overflow)
         assert session.budget.window == (WINDOW if names_it else 60_000)
         assert session.used() < (WINDOW if names_it else before)
         (line,) = recorded(session)
@@ -160,7 +155,8 @@ def rows() -> Iterator[str]:
     yield "|---|---|"
     for outcome, faults in outcomes.items():
         yield f"| {outcome} | {'; '.join(faults)} |"
-    wordings = ", ".join(f"{dialect.name} {len(dialect.overflows)}" for dialect in DIALECTS)
+    counts = Counter(row["server"] for row in OVERFLOWS)
+    wordings = ", ".join(f"{dialect.name} {counts[dialect.name]}" for dialect in DIALECTS)
     yield f"| room made | a prompt that is too long; wordings: {wordings} |"
 
 

@@ -50,7 +50,11 @@ def test_a_link_inside_is_followed_and_stays_a_link(space: Workspace) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["link/file", "far/file", "src/../../outside/file", "deep/er/file", "dangling", "far/../outside/new"]
+    "path",
+    [
+        *("link/file", "far/file", "src/../../outside/file", "deep/er/file", "dangling", "far/../outside/new"),
+        *("../outside/file", "/etc/passwd", "round", "a\0b"),
+    ],
 )
 def test_a_link_that_leads_out_is_not_followed(space: Workspace, path: str) -> None:
     (space.root / "link").symlink_to("../outside")
@@ -58,9 +62,10 @@ def test_a_link_that_leads_out_is_not_followed(space: Workspace, path: str) -> N
     (space.root / "deep").mkdir()
     (space.root / "deep" / "er").symlink_to("../src/../../outside")
     (space.root / "dangling").symlink_to("../outside/new")
+    (space.root / "round").symlink_to("round")
 
     assert refused(space, path)
-    assert space.run("read_file", {"path": path}).error
+    assert all(space.run(tool, {"path": path}).error for tool in ("read_file", "list_files"))
     assert [item.name for item in (space.root.parent / "outside").iterdir()] == ["file"]
     assert (space.root.parent / "outside" / "file").read_text() == "theirs"
 
@@ -194,6 +199,14 @@ def test_what_would_run_code_later_is_not_written(space: Workspace, path: str) -
 
     assert refused(space, path)
     assert b"must not be written" in space.run("write_file", {"path": path, "content": "x"}).output
+
+
+def test_nor_where_a_command_has_just_put_a_repository_or_its_hooks(space: Workspace) -> None:
+    space.run("bash", {"command": "true"})
+    made = "git init -q; git init -q part; git init -q --bare bare; mkdir tools; git config core.hooksPath tools"
+    space.run("bash", {"command": made})
+    for path in (".git/config", "part/.git/config", "bare/hooks/update", "tools/pre-push"):
+        assert refused(space, path)
 
 
 @pytest.mark.parametrize("path", ["HEAD", "objects/x", "gitignore", ".gitignore", "git", "claude.md", "mcp.json", "~1"])

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.session.session import Session
 from tests.messages_api import call
 
 from .test_run_command import ran as ran_here
@@ -268,30 +267,6 @@ def test_who_kills_the_supervisor_gains_nothing(folder: Path) -> None:
 # --- places from which code runs later
 
 
-def test_no_file_tool_of_a_run_writes_where_code_would_run_later(folder: Path) -> None:
-    """Each in a run, also through a link and into what a command has just made."""
-    places = [
-        ".git/hooks/pre-commit", ".GIT/config", ".git /config", "GIT~1/config", "part/.git/config", "bare/hooks/update",
-        ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x", ".mcp.json", ".husky/pre-commit",
-        ".githooks/pre-push", "tools/pre-push", ".ctxvc/config", ".ctxvc/hooks/x", "link/config", "out/x", "../x",
-    ]  # fmt: skip
-    result = "git init -q; git init -q part; git init -q --bare bare; ln -s .git link; ln -s .. out; mkdir tools"
-    listed = "git config core.hooksPath tools"
-    writes = [call("write_file", path=path, content="#!/bin/sh\n") for path in places]
-    edits = [call("edit_file", path=path, old="[core]", new="[x]") for path in (".git/config", ".ctxvc/config")]
-    # A command looks at the places; before the first nothing has.
-    script = [bash(f"{result}; {listed}"), {"content": [*writes, *edits]}, {"content": "Done."}]
-    assert ran_here(folder, "do it", "--yes", script=script)[0] == 0
-    output = outputs(folder)[1:]
-    assert len(output) == len(places) + 2
-    assert [
-        arguments for arguments in output if "must not be written" not in arguments and "is outside" not in arguments
-    ] == []
-    assert not [path for path in places if (folder / path).exists() and not path.endswith("/config")]
-    assert not (folder.parent / "x").exists()
-    assert "[core]" in (folder / ".git" / "config").read_text()
-
-
 def test_what_a_shell_changes_where_code_would_run_later_is_told(folder: Path) -> None:
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     subprocess.run(["git", "init", "-q", str(folder / "part")], check=True)
@@ -420,5 +395,3 @@ def test_a_session_goes_on_in_a_sandbox_or_without(folder: Path) -> None:
     script = [bash("echo two"), {"content": "Done."}]
     ran_here(folder, "do it", "--yes", "--resume", "run-1", *arguments, script=script)
     assert outputs(folder) == ["one\n", "two\n"]
-    with Session.open(folder / ".ctxvc", "run-1") as session:
-        assert session.stopped is None or isinstance(session.stopped, str)

@@ -140,10 +140,11 @@ def test_a_page_at_the_address_is_told_as_one(kind: Kind) -> None:
             b'{"output": [5], "status": 5}',
             b'{"error": {"message": "it is down"}}',
         ),
-        b'data: {"choices": [{"delta": {"tool_calls": [{"index": 0}]}, "finish_reason": "stop"}]}\n\n',
+        b'data: {"choices": [{"delta": {"content": "a", "tool_calls": [{"index": 0}]}, "finish_reason": "stop"}]}\n\n',
         b'data: {"choices": [{"delta": {"content": 5}, "finish_reason": 5}]}\n\n',
-        b"event: error\ndata: {}\n\n",
-        b'data: {"type": "response.failed", "response": {"error": {"message": "no"}}}\n\n',
+        *(b"event: error\ndata: {}\n\n", b"event: error\ndata: it is down\n\n"),
+        b'event: error\ndata: {"message": "it is down"}\n\n',
+        b'data: {"type": "response.failed", "response": {"error": {"message": "it is down"}}}\n\n',
         b'data: {"type": "response.completed", "response": {"output": 5}}\n\n',
         b'data: {"type": "message_start", "message": {}}\n\n',
     ],
@@ -153,6 +154,23 @@ def test_whatever_answers_is_a_fault_in_one_line(kind: Kind, body: bytes) -> Non
     answer = _of_body(kind, body)
 
     assert isinstance(answer, Fault) and answer.text and "\n" not in answer.text and "{" not in answer.text
+    assert ("it is down" in answer.text) == (b"it is down" in body)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'data: {"type": "message_start", "message": {}}\n\n', "the Messages API"),
+        (b'data: {"choices": []}\n\n', "Chat Completions"),
+        (b'data: {"type": "response.created", "response": {}}\n\n', "the Responses API"),
+    ],
+)
+@BOTH
+def test_a_stream_of_another_api_is_told_as_one(kind: Kind, body: bytes, name: str) -> None:
+    answer = _of_body(kind, body)
+
+    assert isinstance(answer, Fault)
+    assert (answer.text == f"the server's answer is no message: a stream of {name}") == (name != kind.api.name)
 
 
 def _of_body(kind: Kind, body: bytes) -> object:

@@ -74,6 +74,7 @@ def test_what_helps_is_told_apart() -> None:
         answer = refusal(status, {"error": {"message": message, "type": "api_error"}})
         assert isinstance(answer, Fault)
         assert (answer.kind, answer.again) == (kind, kind == "cut"), message
+    assert "ANTHROPIC_API_KEY" in str(getattr(refusal(401, {"error": {"message": "no"}}), "hint", ""))
     final = refusal(200, {"error": {"message": "no", "type": "invalid_request_error"}})
     assert isinstance(final, Fault)
     assert not final.again

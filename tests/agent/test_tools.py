@@ -335,7 +335,6 @@ def test_a_search_finds_what_left_the_context_and_not_itself(talk: Talk) -> None
     assert "(and 56 more lines in it)" in lines[4]
     assert len(lines) < 30
     assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
-    assert talk.told("search", pattern="no such thing").startswith("No line matches in ")
 
 
 def test_scopes_and_notes(talk: Talk) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,114 +16,13 @@ from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.windows import Window, discovered
 
-from .servers import Answer, Loopback, serving
+from .servers import Answer, Loopback, rows, serving
 
 MODEL = "local-coder"
-PLACES: list[tuple[str, dict[str, object], Window | None]] = [
-    (
-        "Messages API",
-        {f"/v1/models/{MODEL}": {"id": MODEL, "max_input_tokens": 200_000}},
-        Window(200_000, f"/v1/models/{MODEL}"),
-    ),
-    (
-        "llama.cpp",
-        {
-            "/props": {"default_generation_settings": {"n_ctx": 8_192}, "total_slots": 1},
-            "/v1/models": {"data": [{"id": "m.gguf", "meta": {"n_ctx_train": 131_072}}]},
-        },
-        Window(8_192, "/props"),
-    ),
-    (
-        "llama.cpp behind a proxy",
-        {"/v1/models": {"data": [{"id": "m.gguf", "meta": {"n_ctx": 8_192, "n_ctx_train": 131_072}}]}},
-        Window(8_192, "/v1/models"),
-    ),
-    (
-        "vLLM",
-        {"/v1/models": {"data": [{"id": "other", "max_model_len": 4_096}, {"id": MODEL, "max_model_len": 32_768}]}},
-        Window(32_768, "/v1/models"),
-    ),
-    (
-        "Ollama, loaded",
-        {
-            "/api/ps": {"models": [{"name": f"{MODEL}:latest", "context_length": 16_384}]},
-            "/api/show": {"model_info": {"llama.context_length": 131_072}},
-        },
-        Window(16_384, "/api/ps"),
-    ),
-    (
-        "Ollama, set",
-        {
-            "/api/ps": {"models": []},
-            "/api/show": {"parameters": "temperature 0.7\nnum_ctx   24576\n", "model_info": {}},
-        },
-        Window(24_576, "/api/show"),
-    ),
-    (
-        "Ollama, not set",
-        {"/api/ps": {"models": []}, "/api/show": {"model_info": {"llama.context_length": 131_072}}},
-        Window(4_096, "/api/show", certain=False),
-    ),
-    (
-        "LM Studio",
-        {
-            "/api/v0/models": {"data": [{"id": MODEL, "max_context_length": 131_072, "loaded_context_length": 4_096}]},
-            "/v1/models": {"data": [{"id": MODEL}]},
-        },
-        Window(4_096, "/api/v0/models"),
-    ),
-    (
-        "LiteLLM",
-        {"/model/info": {"data": [{"model_name": MODEL, "model_info": {"max_input_tokens": 8_192}}]}},
-        Window(8_192, "/model/info"),
-    ),
-    (
-        "OpenRouter",
-        {"/v1/models": {"data": [{"id": "x"}, {"id": MODEL, "context_length": 65_536}]}},
-        Window(65_536, "/v1/models"),
-    ),
-    ("one that does not say", {"/v1/models": {"data": [{"id": MODEL, "object": "model"}]}}, None),
-    (
-        "one with wrong types",
-        {
-            f"/v1/models/{MODEL}": [1],
-            "/props": {"default_generation_settings": 7},
-            "/api/ps": {"models": {"a": 1}},
-            "/api/show": "x",
-            "/v1/models": {"data": [{"id": MODEL, "max_model_len": "8192", "context_length": True, "n_ctx": 7}]},
-        },
-        None,
-    ),
-]
-
-
-#: LiteLLM in front of other servers of this machine: what it says, what they say, and which window that is.
-Places = dict[str, object]
-BEHIND: list[tuple[str, Places, list[Places], int]] = [
-    ("one that LiteLLM knows nothing of", {}, [{"/props": {"default_generation_settings": {"n_ctx": 8_192}}}], 8_192),
-    (
-        "one of which LiteLLM says too much",
-        {"max_input_tokens": 131_072},
-        [{"/v1/models": {"data": [{"id": "own-name", "max_model_len": 16_384}]}}],
-        16_384,
-    ),
-    (
-        "one that may have more than a person allows it in LiteLLM",
-        {"max_input_tokens": 8_192},
-        [{"/v1/models": {"data": [{"id": "own-name", "max_model_len": 16_384}]}}],
-        8_192,
-    ),
-    (
-        "two, of which the smaller may be the one that gets the call",
-        {},
-        [
-            {"/v1/models": {"data": [{"id": "x"}, {"id": "own-name", "max_model_len": 32_768}]}},
-            {"/v1/models": {"data": [{"id": "x"}, {"id": "own-name", "max_model_len": 12_288}]}},
-        ],
-        12_288,
-    ),
-    ("one that does not say either", {}, [{}], 0),
-]
+#: Servers, what they have at each of their places, and the window of the model.
+PLACES = rows("windows.jsonl")
+#: LiteLLM in front of other servers of this machine: what it says, what they say, and the tokens of the window.
+BEHIND = rows("windows_behind.jsonl")
 
 
 @pytest.fixture(scope="module")
@@ -136,25 +35,23 @@ def json_answer(value: object) -> Answer:
     return Answer(200, "application/json", json.dumps(value).encode())
 
 
-@pytest.mark.parametrize(("name", "places", "window"), PLACES, ids=[name for name, _, _ in PLACES])
-def test_each_kind_of_server_is_asked_in_its_own_place(
-    server: Loopback, name: str, places: Mapping[str, object], window: Window | None
-) -> None:
+@pytest.mark.parametrize("row", PLACES, ids=[row["server"] for row in PLACES])
+def test_each_kind_of_server_is_asked_in_its_own_place(server: Loopback, row: Mapping[str, Any]) -> None:
+    window = Window(**row["window"]) if row["window"] else None
     server.places.clear()
     server.asked.clear()
-    for path, answer in places.items():
+    for path, answer in row["places"].items():
         server.places[path] = json_answer(answer)
     with anthropic.Anthropic(api_key="test", base_url=server.url, max_retries=2) as client:
-        assert Anthropic(client).window(MODEL) == window, name
+        assert Anthropic(client).window(MODEL) == window
     paths = [path for path, _ in server.asked]
     assert len(paths) == len(set(paths)), "each place once"
     assert ("/api/show", {"model": MODEL}) in server.asked or window
 
 
-@pytest.mark.parametrize(("name", "info", "behind", "tokens"), BEHIND, ids=[name for name, *_ in BEHIND])
-def test_servers_behind_a_gateway_of_this_machine_are_asked(
-    server: Loopback, name: str, info: Mapping[str, object], behind: Sequence[Places], tokens: int
-) -> None:
+@pytest.mark.parametrize("row", BEHIND, ids=[row["server"] for row in BEHIND])
+def test_servers_behind_a_gateway_of_this_machine_are_asked(server: Loopback, row: Mapping[str, Any]) -> None:
+    info, behind, tokens = row["info"], row["behind"], row["tokens"]
     with ExitStack() as stack:
         servers = [stack.enter_context(serving()) for _ in behind]
         for loopback, places in zip(servers, behind, strict=True):
@@ -171,7 +68,7 @@ def test_servers_behind_a_gateway_of_this_machine_are_asked(
         server.places["/model/info"] = json_answer({"data": [{"model_name": "other"}, *deployments]})
         with anthropic.Anthropic(api_key="secret", base_url=server.url, max_retries=0) as client:
             window = Anthropic(client).window(MODEL)
-        assert (window.tokens if window else 0) == tokens, name
+        assert (window.tokens if window else 0) == tokens
         assert not window or (" of 127.0.0.1:" in window.place) == (tokens != info.get("max_input_tokens"))
         for loopback in servers:
             assert loopback.asked[0] == ("/v1/models/own-name", None)

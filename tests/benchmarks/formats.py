@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc import importers
-from ctxvc.core.conversion import chat, responses
+from ctxvc.forms import chat_request as chat
+from ctxvc.forms import responses_request as responses
 from ctxvc.forms.values import text_of
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create

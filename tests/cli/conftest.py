@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +19,42 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ctxvc.cli import main
 from ctxvc.cli.main import cli
+from tests.making.code import written_by_a_session
 from tests.making.project import build
+from tests.messages_api import MODELS, Judge, MessagesApi, catalogue, serve
 
 Run = Callable[..., Result]
+Serving = Callable[..., Any]
+ROOT = Path(main.__file__).parents[2]
+#: Shells start what runs in the background with interrupts ignored, which is inherited.
+_INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTIBLE = ["-c", f"{_INTERRUPTIBLE}from ctxvc.cli.main import run; run()"]
+
+
+def answer(run: Run, folder: Path, *arguments: str | Path, code: int = 0) -> Any:
+    """The JSON that a command answers."""
+    result = run(*arguments, "--json", folder=folder)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def python(*arguments: str, folder: Path, env: Mapping[str, str] = {}, **options: Any) -> subprocess.Popen[str]:
+    """A Python of its own that finds the package; `-m ctxvc` is the program as a shell runs it. What it prints is
+    buffered, and reaches a pipe late."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([sys.executable, *arguments], cwd=folder, env=env, **streams)
+
+
+def printed(*arguments: str, folder: Path, stdin: Any = None, **options: Any) -> tuple[int, Any, Any]:
+    """What such a Python ended with, and printed on both streams."""
+    with python(*arguments, folder=folder, stdin=subprocess.PIPE, **options) as process:
+        out, err = process.communicate(stdin, timeout=60)
+    return process.returncode, out, err
+
+
 #: How a terminal is told a colour, and whatever else may steer it.
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]")
@@ -108,3 +145,41 @@ def recording(tmp_path: Path) -> Path:
         json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]})
     )
     return path
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A project whose code the recorded session `work` wrote."""
+    written_by_a_session(tmp_path / "app")
+    return tmp_path / "app"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Path:
+    """An empty repository to push to."""
+    path = tmp_path / "sessions.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """The folder of another clone, empty."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+
+    @contextmanager
+    def serving(replies: Any, **windows: int) -> Iterator[MessagesApi]:
+        listed = [replace(MODELS[name], window=tokens) for name, tokens in windows.items()]
+        with serve(replies, judge=Judge(models={**MODELS, **catalogue(listed)})) as api:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+            yield api
+
+    return serving

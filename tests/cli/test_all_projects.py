@@ -73,7 +73,6 @@ def test_notes_of_all_projects(run: Run, projects: Path) -> None:
     notes = [(Path(item["project"]).name, item["scope"], item["text"]) for item in answer["items"]]
     assert ("two", "main", "learned of the login is slow") in notes
     assert [scope for _, scope, text in notes if text == "learned of the login fails"] == ["main"], "inherited: once"
-
     shown = run("notes", "--all-projects", folder=projects / "elsewhere").stdout
     assert f"{projects / 'two'}: s\nmain:B2  step 1" in shown
     assert run("notes", "main", "--all-projects", folder=projects / "one").exit_code == 2
@@ -83,7 +82,6 @@ def test_what_is_gone_is_forgotten_and_what_moved_comes_back_with_its_first_use(
     shutil.move(projects / "one", projects / "moved")
     assert known_stores.paths() == [projects / "two" / FOLDER]
     assert len(list((identity.data_folder() / known_stores.STORES).iterdir())) == 1
-
     assert run("sessions", folder=projects / "moved").exit_code == 0
     assert known_stores.paths() == [projects / "moved" / FOLDER, projects / "two" / FOLDER]
 
@@ -106,7 +104,6 @@ def test_a_store_that_cannot_be_opened_costs_only_itself(run: Run, projects: Pat
     config.write_text(config.read_text().replace("format = 2", "format = 99"))
     with pytest.raises(Exception, match="format 99"):
         Store(projects / "one" / FOLDER)
-
     result = run("sessions", "--all-projects", folder=projects / "elsewhere")
     assert result.exit_code == 1
     assert "the login is slow" in result.stdout

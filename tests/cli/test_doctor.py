@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import time as clock
 from pathlib import Path
 
@@ -46,27 +45,19 @@ def opened(project: Path) -> Store:
     return Store(project / FOLDER)
 
 
-def line(role: str, words: str, uuid: str, project: Path) -> str:
+def line(role: str, text: str, uuid: str, project: Path) -> str:
     before = {"u1": None, "a1": "u1", "u2": "a1", "a2": "u2"}
-    return json.dumps(
-        {
-            "parentUuid": before[uuid],
-            "isSidechain": False,
-            "userType": "external",
-            "version": "2.1.0",
-            "type": role,
-            "uuid": uuid,
-            "sessionId": "11111111-aaaa",
-            "timestamp": "2026-03-01T12:00:00Z",
-            "cwd": str(project),
-            "message": {
-                "id": f"msg-{uuid}",
-                "role": role,
-                "content": words if role == "user" else [{"type": "text", "text": words}],
-            },
-        },
-        separators=(",", ":"),
-    )
+    content = text if role == "user" else [{"type": "text", "text": text}]
+    fields = {
+        "parentUuid": before[uuid],
+        "isSidechain": False,
+        "userType": "external",
+        "version": "2.1.0",
+        "type": role,
+    }
+    fields |= {"uuid": uuid, "sessionId": "11111111-aaaa", "timestamp": "2026-03-01T12:00:00Z", "cwd": str(project)}
+    message = {"id": f"msg-{uuid}", "role": role, "content": content}
+    return json.dumps({**fields, "message": message}, separators=(",", ":"))
 
 
 @pytest.fixture
@@ -119,9 +110,7 @@ def test_how_long_it_is_there_is_what_the_hosts_settings_say(
     folder = (Path.home() if place == "user" else project) / ".claude"
     folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(settings)
-
     (told,) = items(run, project, "transcripts")
-
     assert (told["level"], told["mend"]) == (level, "ctxvc import")
     assert days in told["found"]
 
@@ -151,9 +140,7 @@ def test_settings_that_call_a_program_that_is_gone_are_a_problem(
     held = json.loads(path.read_text())
     now = held["hooks"]["Stop"][0]["hooks"][0]["command"].removesuffix(" hook Stop")
     path.write_text(path.read_text().replace(now, program))
-
     (told,) = items(run, project, "recording")
-
     assert told["level"] == "problem" and str(path) in told["found"] and "gone" in told["found"]
     assert run(*told["mend"].split()[1:], folder=project).exit_code == 0
     assert json.loads(path.read_text()) == held
@@ -165,7 +152,6 @@ def test_a_program_that_only_the_host_knows_is_not_called_gone(run: Run, project
     path.parent.mkdir()
     odd = ["$NOWHERE_SET/ctxvc hook Stop", "'ctxvc' hook Stop\0", 7]
     path.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [{"command": each} for each in odd]}, 7], "X": 7}}))
-
     assert items(run, project, "recording") == []
 
 
@@ -174,10 +160,8 @@ def test_hooks_that_are_turned_off_are_a_problem(run: Run, project: Path, transc
     local = project / ".claude" / "settings.local.json"
     local.parent.mkdir()
     local.write_text('{"disableAllHooks": true}')
-
     (told,) = items(run, project, "recording")
     assert told["level"] == "problem" and str(local) in told["found"]
-
     local.write_text('{"disableAllHooks": false}')
     assert items(run, project, "recording") == []
 
@@ -190,22 +174,13 @@ def test_a_session_that_was_exported_is_not_missing_until_somebody_goes_on_with_
     assert result.exit_code == 0, result.output
     assert items(run, project, "transcripts")[0]["found"].startswith("2 recorded sessions")
     assert items(run, project, "transcripts")[0]["level"] == "ok"
-
     (exported,) = [path for path in transcript.parent.iterdir() if path != transcript]
     with exported.open("a") as file:
         file.write(line("user", "go on", "u2", project).replace("11111111-aaaa", exported.stem) + "\n")
-
     assert "1 of 2 recorded sessions" in items(run, project, "transcripts")[0]["found"]
 
 
 # --- the store
-
-
-def test_a_damaged_store_is_told_by_the_exit_code_too(run: Run, project: Path) -> None:
-    (project / FOLDER / "ctxvc" / "journal" / "demo").write_bytes(b"no journal")
-
-    assert "problem" in [item["level"] for item in items(run, project, "contents", code=3)]
-    assert run("doctor", folder=project).exit_code == 3
 
 
 @pytest.mark.parametrize("at", [6, -20])
@@ -269,24 +244,6 @@ def test_a_journal_without_a_head_costs_one_session_until_it_is_repaired(run: Ru
     assert {item["session"] for item in again} == {"demo", "other"}
 
 
-def test_a_lost_head_costs_no_number(run: Run, project: Path) -> None:
-    journal = project / FOLDER / "ctxvc" / "journal" / "demo"
-    with opened(project) as store, StoredSession.open(store, "demo") as session:
-        newest = session._state.block
-        acknowledged = [row.id for row in session.ledger().rows()]
-    data = b"\xff" * 20 + journal.read_bytes()[20:]
-    journal.write_bytes(data)
-    assert run("status", "--session", "demo", folder=project).exit_code == 3
-
-    assert run("doctor", "--repair", folder=project).exit_code == 0
-
-    assert run("verify", folder=project).exit_code == 0
-    assert all(data.startswith(path.read_bytes()) for path in journal.parent.glob("demo~unreadable-*.accepted"))
-    with opened(project) as store, StoredSession.open(store, "demo") as session:
-        assert [row.id for row in session.ledger().rows()] == acknowledged
-        assert session._state.block >= newest
-
-
 def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None:
     store = project / FOLDER
     assert items(run, project, "permissions") == []
@@ -308,7 +265,6 @@ def test_what_others_may_read_or_change_is_told(run: Run, project: Path) -> None
 
 def test_a_setting_that_nobody_reads_is_told(run: Run, project: Path) -> None:
     git.run(project / FOLDER, "config", "ctxvc.redcat", "false")
-
     (told,) = items(run, project, "settings")
     assert "did you mean ctxvc.redact?" in told["found"]
     subprocess.run(told["mend"], shell=True, check=True)
@@ -321,9 +277,7 @@ def test_plans_that_wait_are_told_of(run: Run, project: Path) -> None:
         pending_plans.put(
             store, "demo", "main", plan, base_commit=store.tips("demo")["main"], time="2026-03-01T12:00:00Z"
         )
-
     (told,) = [item for item in items(run, project, "session demo") if "plan" in item["found"]]
-
     assert "P1" in told["found"]
     assert run(*told["mend"].split()[1:], folder=project).exit_code == 0
 
@@ -391,13 +345,17 @@ def test_a_purge_is_not_forgotten(run: Run, project: Path) -> None:
     assert items(run, project, "purged") == []
     with opened(project) as store:
         purge.purge(store, purge.PurgeRequest(texts=("careful engineer",)))
-
     (told,) = items(run, project, "purged")
-
     assert told["level"] == "note" and "1 purge" in told["found"]
 
 
-def test_hooks_that_call_a_program_that_is_gone_are_a_problem(run: Run, project: Path) -> None:
+def test_hooks_that_are_missing_are_told_of_and_those_that_call_a_program_that_is_gone_are_a_problem(
+    run: Run, project: Path
+) -> None:
+    git.run(project / FOLDER, "remote", "add", "origin", "/somewhere")
+    assert [(item["level"], item["mend"]) for item in items(run, project, "git hooks")] == [
+        ("note", "ctxvc install git-hooks")
+    ]
     subprocess.run(["git", "init", "-q", str(project)], check=True)
     for what in (git_hooks.PROJECT, git_hooks.STORE):
         assert run("install", what, folder=project).exit_code == 0
@@ -415,22 +373,11 @@ def test_hooks_that_call_a_program_that_is_gone_are_a_problem(run: Run, project:
     assert [item["level"] for item in items(run, project, "git hooks")] == ["ok"]
 
 
-def test_a_store_with_a_remote_wants_its_hooks(run: Run, project: Path) -> None:
-    git.run(project / FOLDER, "remote", "add", "origin", "/somewhere")
-
-    (told,) = items(run, project, "git hooks")
-    assert (told["level"], told["mend"]) == ("note", "ctxvc install git-hooks")
-    assert run("install", "git-hooks", folder=project).exit_code == 0
-    assert items(run, project, "git hooks") == []
-
-
 def test_what_hooks_could_tell_nobody_is_told_here(run: Run, project: Path) -> None:
     store = project / FOLDER
     committed.post(store, CodeCommit("ab" * 20, str(project), "2026-03-01T12:00:30Z", head="refs/heads/demo/main"))
     log.note(store, "post-commit", "the disk is \x1b[2J full")
-
     entry, waiting = items(run, project, "hooks")
-
     assert "1 code commit not linked" in waiting["found"] and waiting["mend"].startswith("ctxvc why")
     assert "\x1b" not in run("doctor", folder=project).stdout and "the disk is" in entry["found"]
 
@@ -461,19 +408,5 @@ def test_a_damaged_vocabulary_is_a_problem(
 ) -> None:
     (tmp_path / "words.xz").write_bytes(b"no words")
     monkeypatch.setattr("ctxvc.tokens.count.VOCABULARY", tmp_path / "words.xz")
-
     (told,) = items(run, project, "tokenizer")
-
     assert told["level"] == "problem"
-
-
-def test_it_takes_no_second_on_a_small_store(project: Path) -> None:
-    """As user and system time, which other work on the machine does not change much."""
-    arguments = [sys.executable, "-m", "ctxvc", "-C", str(project), "doctor", "--json"]
-    before = os.times()
-    subprocess.run(
-        arguments, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    )
-    after = os.times()
-
-    assert after.children_user + after.children_system - before.children_user - before.children_system < 1.5

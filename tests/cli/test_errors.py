@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 
 from ctxvc.cli import command_list, main
 from ctxvc.errors import Conflict
 from ctxvc.store.git import program
-from tests.cli.conftest import Run
+from tests.cli.conftest import INTERRUPTIBLE, ROOT, Run, printed, python
 
 READERS = [
     ["sessions"],
@@ -32,29 +31,11 @@ READERS = [
     ["export"],
     ["verify"],
 ]
-Process = subprocess.CompletedProcess[str]
-CTXVC = [sys.executable, "-m", "ctxvc"]
-ROOT = Path(main.__file__).parents[2]
-
-
-def process(*arguments: str, folder: Path, stdout: int | IO[str] = subprocess.PIPE, **env: str) -> Process:
-    """`ctxvc` as a shell runs it: what it prints is buffered, and reaches a pipe late."""
-    return subprocess.run(
-        [*CTXVC, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **env},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("words", READERS, ids=" ".join)
 def test_where_there_is_no_store_the_way_to_one_is_named(words: list[str], run: Run, tmp_path: Path) -> None:
     result = run(*words, folder=tmp_path)
-
     assert result.exit_code == 1
     assert result.stdout == ""
     assert f"no ctxvc store in {tmp_path}" in result.stderr
@@ -64,9 +45,7 @@ def test_where_there_is_no_store_the_way_to_one_is_named(words: list[str], run: 
 @pytest.mark.parametrize("words", READERS[1:-1], ids=" ".join)
 def test_a_store_without_a_session_says_how_to_get_one(words: list[str], run: Run, tmp_path: Path) -> None:
     run("init", folder=tmp_path)
-
     result = run(*words, folder=tmp_path)
-
     assert result.exit_code == 1
     assert "no session" in result.stderr
     assert "ctxvc import" in result.stderr
@@ -108,9 +87,7 @@ def test_what_is_no_store_of_ours_is_left_alone(
     if spoil in (_newer, _extension):
         run("init", folder=tmp_path)
     spoil(path)
-
     result = run(*words, folder=tmp_path)
-
     assert result.exit_code == code
     assert message in result.stderr.lower() if message.islower() else message in result.stderr
     assert "bug" not in result.stderr
@@ -133,7 +110,6 @@ def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None
 
 def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_path: Path) -> None:
     result = run("status", "--json", folder=tmp_path)
-
     assert result.stdout == ""
     assert json.loads(result.stderr)["error"].keys() == {"code", "message", "hint"}
     assert json.loads(result.stderr)["error"]["code"] == "not_found"
@@ -158,7 +134,6 @@ def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_pat
 def test_wrong_usage_ends_with_2_and_points_to_help(words: list[str], run: Run, built: Path) -> None:
     result = run(*words, folder=built)
     answer = json.loads(run(*words, "--json", folder=built).stderr)
-
     assert result.exit_code == 2
     assert "--help`" in result.stderr
     assert answer["error"]["code"] == "usage"
@@ -171,9 +146,7 @@ def test_a_script_that_cannot_be_read_is_an_error_with_a_hint(
 ) -> None:
     (project / "folder").mkdir()
     before = run("sessions", "--json", folder=project).stdout
-
     result = run(*words, "--script", script, "--json", folder=project)
-
     assert result.exit_code == 1
     error = json.loads(result.stderr)["error"]
     assert error["message"].startswith(f"cannot read {script}: ")
@@ -236,11 +209,9 @@ def test_a_store_that_may_not_be_read_is_said_to_be_so(words: list[str], run: Ru
     assert run(*words, folder=built).exit_code == 0  # and what it needs of Python is loaded
     subprocess.run(["cp", "-r", str(built / ".ctxvc"), str(visible / ".ctxvc")], check=True)
     (visible / ".ctxvc").chmod(0o700 if os.geteuid() == 0 else 0)
-
     with nobody():
         done = run(*words, folder=visible)
     (visible / ".ctxvc").chmod(0o700)
-
     assert done.exit_code == 1
     assert "ermission denied" in done.stderr + done.stdout
     assert "bug" not in done.stderr
@@ -264,45 +235,26 @@ def test_where_nothing_may_be_written_a_new_store_is_refused(
     assert "ermission" in done.stderr
 
 
-def test_a_closed_pipe_is_silent(built: Path) -> None:
-    shell = f"{sys.executable} -m ctxvc log --jsonl; echo $? >&2"
-    reader = subprocess.Popen(
-        ["sh", "-c", f"({shell}) | true"],
-        cwd=built,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _, told = reader.communicate(timeout=60)
-
-    # Where all of it went into the pipe before that was closed, there is nothing to tell.
-    assert told in ("141\n", "0\n")
-
-
 @pytest.mark.parametrize("words", [["log"], ["prompt"], ["show", "B1", "--raw"], ["status", "--json"]], ids=" ".join)
 def test_a_reader_that_is_gone_ends_every_command_with_141(words: list[str], built: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = process(*words, folder=built, stdout=write)
+    code, _, err = printed("-m", "ctxvc", *words, folder=built, stdout=write)
     os.close(write)
-
-    assert (done.returncode, done.stderr) == (141, "")
+    assert (code, err) == (141, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_told_once(built: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = process("log", folder=built, stdout=full)
-
-    assert done.returncode == 1
-    assert done.stderr.count("No space left on device") == 1
-    assert "Exception ignored" not in done.stderr
+        code, _, err = printed("-m", "ctxvc", "log", folder=built, stdout=full)
+    assert (code, err.count("No space left on device")) == (1, 1)
+    assert "Exception ignored" not in err
 
 
 def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
     command = f"{sys.executable} -m ctxvc log"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-
     result = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=built, env=env, stderr=subprocess.PIPE, check=False)
     assert (result.returncode, result.stderr[:24]) == (1, b"ctxvc: stdout is closed:")
     result = subprocess.run(["sh", "-c", f"{command} 2>&-"], cwd=built, env=env, stdout=subprocess.PIPE, check=False)
@@ -312,38 +264,23 @@ def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "endless.jsonl"
     os.mkfifo(pipe)
-    # Whoever runs the tests in the background has interrupts ignored, and a child inherits that.
-    script = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom ctxvc.cli.main import run; run()"
-    )
-    running = subprocess.Popen(
-        [sys.executable, "-c", script, "import", "--format", "codex", str(pipe)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    running = python(*INTERRUPTIBLE, "import", "--format", "codex", str(pipe), folder=tmp_path)
     with open(pipe, "w"):  # opens once the importer waits at the other end
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
-
-    assert running.returncode == 130
-    assert "Traceback" not in told
+        _, err = running.communicate(timeout=60)
+    assert (running.returncode, "Traceback" in err) == (130, False)
 
 
 def test_windows_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
-
     with pytest.raises(SystemExit, match="WSL"):
         main.run()
 
 
 def test_a_terminal_that_cannot_write_our_characters_is_no_reason_to_fail(built: Path) -> None:
-    done = process("status", folder=built, PYTHONIOENCODING="ascii")
-
-    assert done.returncode == 0
-    assert "[\\u2591" in done.stdout
+    code, out, _ = printed("-m", "ctxvc", "status", folder=built, env={"PYTHONIOENCODING": "ascii"})
+    assert (code, "[\\u2591" in out) == (0, True)
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("search", "grep"), ("ls", "sessions"), ("sesions", "sessions")])

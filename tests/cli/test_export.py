@@ -38,7 +38,6 @@ def test_the_former_names_of_formats_are_taken(run: Run, built: Path) -> None:
 
 def test_losses_are_counted_by_kind(run: Run, built: Path) -> None:
     result = run("export", "step:1", "--format", "openai-chat", folder=built)
-
     assert result.stderr.splitlines() == [
         "left out: 1 × thinking (B2)",
         "left out: 1 × is_error of tool_result (B7.is_error)",
@@ -47,7 +46,6 @@ def test_losses_are_counted_by_kind(run: Run, built: Path) -> None:
 
 def test_a_revision_of_another_session_and_scope_can_be_written(run: Run, built: Path) -> None:
     result = run("export", "demo/main~3", "--format", "hf-trace", folder=built)
-
     assert json.loads(result.stdout.splitlines()[0])["id"] == "demo/main"
 
 
@@ -63,7 +61,6 @@ def test_options_of_other_formats_are_refused(run: Run, built: Path) -> None:
 
 def test_lines_are_of_a_git_repository(run: Run, project: Path) -> None:
     result = run("export", "--format", "agent-trace", folder=project)
-
     assert result.exit_code == 1
     assert "is in no git repository with a commit" in result.stderr
     assert "hint: " in result.stderr
@@ -71,8 +68,6 @@ def test_lines_are_of_a_git_repository(run: Run, project: Path) -> None:
 
 def test_an_export_comes_back_as_the_session_it_is(run: Run, project: Path) -> None:
     run("export", "--format", "hf-trace", "-o", "trace.jsonl", folder=project)
-
     result = run("import", "trace.jsonl", "--json", folder=project)
-
     (item,) = json.loads(result.stdout)["items"]
     assert (item["session"], item["created"], item["units"]) == ("demo", False, 0)

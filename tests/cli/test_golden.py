@@ -233,7 +233,6 @@ def test_what_is_printed(name: str, run: Run, project: Path, tmp_path: Path, pyt
     if pytestconfig.getoption("--update-golden", default=False):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(told)
-
     assert "this is a bug" not in told
     assert told == golden.read_text()
 
@@ -250,7 +249,6 @@ def test_what_is_printed_of_recordings_of_three_hosts(run: Run, tmp_path: Path, 
     golden = GOLDEN / "recorded.txt"
     if pytestconfig.getoption("--update-golden", default=False):
         golden.write_text(text)
-
     assert text == golden.read_text()
 
 

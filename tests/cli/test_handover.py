@@ -78,7 +78,6 @@ def test_what_is_handed_over_takes_the_place_of_no_closed_stream(tmp_path: Path,
     )
     command = [sys.executable, "-c", script, str(tmp_path / "answer")]
     subprocess.run(["/bin/sh", "-c", f'exec "$@" {streams}', "sh", *command], check=True, cwd=handover.PACKAGE.parent)
-
     number, _, data = (tmp_path / "answer").read_text().partition(" ")
     assert int(number) > 2 and data == "b'KEY=x'"
 
@@ -116,7 +115,6 @@ def test_a_name_that_stands_in_a_path_by_chance_takes_nothing_from_commands(name
     env = source(HOME="/home/jonathan", PATH="/home/jonathan/bin:/bin", USER="jonathan")
     more = {**env, name: "jonathan"}
     short = sandbox.environment(env, (), env)
-
     assert sandbox.environment(more, (), more) == short
     assert sandbox.left_out(more, short) == []
 

@@ -45,7 +45,6 @@ def test_each_topic_is_in_the_package_or_put_into_the_wheel() -> None:
     included = dict(
         re.findall(r'^"docs/(.+\.md)" = "ctxvc/help/(.+)\.md"$', (ROOT / "pyproject.toml").read_text(), re.M)
     )
-
     assert {topic: place for place, topic in included.items()} == PAGES
     own = {path.stem for path in (ROOT / "ctxvc" / "help").glob("*.md")}
     assert own | PAGES.keys() == TOPICS.keys() and not own & PAGES.keys()
@@ -53,7 +52,7 @@ def test_each_topic_is_in_the_package_or_put_into_the_wheel() -> None:
 
 
 def test_no_page_of_the_documents_says_a_topic_again() -> None:
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("cli.md", "json.md")]
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "json.md"]
     for topic in TOPICS.keys() - PAGES.keys():
         rows = [line for line in page(topic).splitlines() if len(line) > 60]
         again = [(path.name, row) for path in pages for row in rows if row in path.read_text()]
@@ -62,7 +61,6 @@ def test_no_page_of_the_documents_says_a_topic_again() -> None:
 
 def test_help_lists_topics_and_commands(run: Run) -> None:
     told = run("help").stdout
-
     assert all(f"  {name}" in told for name in (*TOPICS, *COMMANDS))
     assert told == run("--help").stdout
 
@@ -76,7 +74,6 @@ def test_help_of_a_command_is_its_own(name: str, run: Run) -> None:
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topic_fits_the_terminal(topic: str, width: int, on_screen: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told = COLOUR.sub("", on_screen("help", topic, width=width).stdout)
-
     lines = [line for line in told.splitlines() if not line.startswith("    ")]  # code is shown as it is
     assert max(map(breadth, lines)) <= width
     assert "**" not in told and "](" not in told and "|---" not in told
@@ -85,13 +82,11 @@ def test_a_topic_fits_the_terminal(topic: str, width: int, on_screen: Run, monke
 @pytest.mark.parametrize("name", ["", *COMMANDS])
 def test_help_fits_eighty_columns(name: str, on_screen: Run) -> None:
     told = on_screen(*filter(None, [name, "--help"]), width=80).stdout
-
     assert max(map(len, told.splitlines())) <= 80
 
 
 def test_no_cell_of_a_table_is_cut(on_screen: Run) -> None:
     told = on_screen("help", "policies", width=80).stdout
-
     assert "…\n" not in COLOUR.sub("", told)
     for name in ("default", "oldest_turn", "summary"):
         assert f"`{name}`" in told
@@ -99,7 +94,6 @@ def test_no_cell_of_a_table_is_cut(on_screen: Run) -> None:
 
 def test_a_topic_that_there_is_none_of_names_the_near_ones(run: Run) -> None:
     result = run("help", "budgts")
-
     assert result.exit_code == 1
     assert "did you mean budgets?" in result.stderr
     assert "revisions" in result.stderr

@@ -36,12 +36,17 @@ def undone(run: Run, host: PlayedHost, *arguments: str) -> tuple[Any, str]:
     return answer, run(*arguments, folder=host.project).stderr
 
 
-def test_an_undone_compaction_is_in_the_hosts_prompt_after_its_next_one(run: Run, host: PlayedHost) -> None:
+def test_an_undone_compaction_or_a_restored_block_is_in_the_hosts_prompt_after_its_next_one(
+    run: Run, host: PlayedHost
+) -> None:
     host.installs(host.asks()["messages"])
     hooked(host)
     answer, said = undone(run, host, "undo")
     assert answer["effect"] == "next-compaction" and answer["tokens_after"] > answer["tokens_before"]
     assert "in Claude Code's prompt after its next compaction" in said and "ctxvc export" in said
+    run("redo", folder=host.project)
+    assert "policy:default" in run("ops", folder=host.project).stdout, "a look at the session has it too"
+    assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
 def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_hook(
@@ -56,17 +61,6 @@ def test_a_compaction_is_undone_at_once_though_the_boundary_came_after_the_last_
     host.replies("I do.")
     hooked(host)
     assert set(host.states().values()) == {"visible"}
-
-
-def test_a_look_at_the_session_has_it_too(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    assert "policy:default" in run("ops", folder=host.project).stdout
-
-
-def test_so_is_a_block_that_is_restored(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    hooked(host)
-    assert "after its next compaction" in run("restore", "B3", folder=host.project).stderr
 
 
 @pytest.mark.parametrize("words", [("note", "-m", "The fixture is too old."), ("compact",)], ids=lambda words: words[0])
@@ -98,7 +92,9 @@ def test_what_changes_nothing_says_nothing_of_it(run: Run, host: PlayedHost) -> 
     assert tried.exit_code == 0 and "Claude Code" not in tried.stderr
 
 
-def test_without_the_plugin_the_hosts_prompt_stays_and_the_way_out_is_an_export(run: Run, host: PlayedHost) -> None:
+def test_where_the_plugin_does_not_compact_the_hosts_prompt_stays_and_the_way_out_is_an_export(
+    run: Run, host: PlayedHost
+) -> None:
     host.config.joinpath("settings.json").write_text(json.dumps(settings.installed({}, "ctxvc")))
     hooked(host)
     result = run("archive", "B3", "--json", folder=host.project)
@@ -136,15 +132,6 @@ def test_an_import_before_the_recorder_has_settled_leaves_the_blocks_to_the_poli
     hooked(host)
     assert host.plans() == 0
     assert "policy:default" in run("ops", folder=host.project).stdout
-
-
-def test_so_does_a_poll(run: Run, host: PlayedHost) -> None:
-    host.installs(host.asks()["messages"])
-    host.says("Go on.")
-    host.replies("I do.")
-    assert run("watch", "--once", str(host.transcript), folder=host.project).exit_code == 0
-    with host.stored() as stored:
-        assert {row.removed_by for row in stored.ledger().rows() if not row.present} == {"policy:default"}
 
 
 def test_another_stores_import_knows_our_plugin_by_its_stubs(run: Run, host: PlayedHost, tmp_path: Path) -> None:

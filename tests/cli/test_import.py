@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ctxvc.importers import FORMATS
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
+from tests.making.conversation import injected, reply
 
 MESSAGES = [{"role": "user", "content": "Add a login"}, {"role": "assistant", "content": "Done."}]
 
@@ -21,29 +23,15 @@ MESSAGES = [{"role": "user", "content": "Add a login"}, {"role": "assistant", "c
 def transcript(folder: Path, name: str, lines: int = 2, cwd: str = "/src") -> Path:
     """A Claude Code transcript of a question and an answer, cut after so many lines."""
     common = {"isSidechain": False, "sessionId": name, "cwd": cwd, "version": "2.1.0", "gitBranch": "main"}
-    told = [
-        {
-            **common,
-            "parentUuid": None,
-            "type": "user",
-            "uuid": f"{name}-1",
-            "timestamp": "2026-03-01T12:00:00Z",
-            "message": {"role": "user", "content": "Add a login"},
-        },
-        {
-            **common,
-            "parentUuid": f"{name}-1",
-            "type": "assistant",
-            "uuid": f"{name}-2",
-            "timestamp": "2026-03-01T12:00:05Z",
-            "message": {
-                "id": "m1",
-                "role": "assistant",
-                "model": "claude-opus-4-5",
-                "content": [{"type": "text", "text": "Done."}],
-            },
-        },
-    ]
+    asked = {"type": "user", "uuid": f"{name}-1", "parentUuid": None, "timestamp": "2026-03-01T12:00:00Z"}
+    replied = {"type": "assistant", "uuid": f"{name}-2", "parentUuid": f"{name}-1", "timestamp": "2026-03-01T12:00:05Z"}
+    answer = {
+        "id": "m1",
+        "role": "assistant",
+        "model": "claude-opus-4-5",
+        "content": [{"type": "text", "text": "Done."}],
+    }
+    told = [{**common, **asked, "message": MESSAGES[0]}, {**common, **replied, "message": answer}]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in told[:lines]))
@@ -52,9 +40,7 @@ def transcript(folder: Path, name: str, lines: int = 2, cwd: str = "/src") -> Pa
 
 def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
-
     result = run("init", folder=tmp_path)
-
     assert (result.exit_code, result.stdout) == (0, f"created a store at {tmp_path}/.ctxvc\n")
     assert (tmp_path / ".ctxvc").stat().st_mode & 0o777 == 0o700
     status = subprocess.run(["git", "-C", str(tmp_path), "status", "--porcelain"], capture_output=True, check=True)
@@ -63,9 +49,7 @@ def test_init_makes_a_private_store_that_the_project_does_not_see(run: Run, tmp_
 
 def test_init_again_changes_nothing_and_says_so(run: Run, project: Path) -> None:
     before = sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
-
     result = run("init", folder=project)
-
     assert (result.exit_code, result.stdout) == (0, f"a store already exists at {project}/.ctxvc\n")
     assert before == sorted((path, path.stat().st_mtime) for path in (project / ".ctxvc").rglob("*") if path.is_file())
 
@@ -92,13 +76,17 @@ def test_init_completes_a_bare_clone_of_a_store_and_reading_says_that_it_must(
     assert run("note", "-m", "here, too", folder=folder).exit_code == 0
 
 
-def test_init_makes_no_store_of_another_repository(run: Run, tmp_path: Path) -> None:
+def test_init_makes_no_store_of_what_something_else_is(run: Run, tmp_path: Path) -> None:
     path = tmp_path / ".ctxvc"
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+    result = run("init", folder=tmp_path)
+    assert (result.exit_code, "is not empty" in result.stderr) == (1, True)
+    assert (path / "notes.txt").read_text() == "mine"
+
     subprocess.run(["git", "init", "--quiet", "--bare", str(path)], check=True)
     before = (path / "config").read_bytes()
-
     result = run("init", folder=tmp_path)
-
     assert (result.exit_code, "not a ctxvc store" in result.stderr) == (1, True)
     assert (path / "config").read_bytes() == before
 
@@ -106,30 +94,16 @@ def test_init_makes_no_store_of_another_repository(run: Run, tmp_path: Path) -> 
 def test_init_takes_a_folder_or_ctxvc_store(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("init", "deep/er", folder=tmp_path).exit_code == 0
     assert (tmp_path / "deep" / "er" / ".ctxvc" / "HEAD").exists()
-
     monkeypatch.setenv("CTXVC_STORE", str(tmp_path / "elsewhere"))
     assert run("init", folder=tmp_path).exit_code == 0
     assert (tmp_path / "elsewhere" / "HEAD").exists()
-
-
-def test_init_refuses_a_folder_with_other_things_in_it(run: Run, tmp_path: Path) -> None:
-    (tmp_path / ".ctxvc").mkdir()
-    (tmp_path / ".ctxvc" / "notes.txt").write_text("mine")
-
-    result = run("init", folder=tmp_path)
-
-    assert result.exit_code == 1
-    assert "is not empty" in result.stderr
-    assert (tmp_path / ".ctxvc" / "notes.txt").read_text() == "mine"
 
 
 def test_import_makes_a_store_at_the_projects_root_and_says_so(run: Run, tmp_path: Path, recording: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
     below = tmp_path / "src" / "app"
     below.mkdir(parents=True)
-
     result = run("import", recording, folder=below)
-
     assert result.exit_code == 0
     assert f"created a store at {tmp_path}/.ctxvc" in result.stderr
     assert run("sessions", folder=below).stdout.count("\n") == 2
@@ -150,19 +124,11 @@ def linked(tmp_path: Path) -> Path:
     return tmp_path / "linked"
 
 
-def test_import_in_a_linked_worktree_uses_the_main_one(run: Run, tmp_path: Path, recording: Path, linked: Path) -> None:
-    run("import", recording, folder=linked)
-
-    assert (tmp_path / "main" / ".ctxvc" / "HEAD").exists()
-    assert run("sessions", folder=linked).exit_code == 0
-
-
 def test_import_in_the_main_worktree_takes_what_was_recorded_in_linked_ones(
     run: Run, tmp_path: Path, linked: Path
 ) -> None:
     folder = Path.home() / ".claude" / "projects" / re.sub("[^A-Za-z0-9]", "-", str(linked.resolve()))
     transcript(folder, "33333333-cccc", cwd=str(linked))
-
     answer = json.loads(run("import", "--final", "--json", folder=tmp_path / "main").stdout)
     assert [item["format"] for item in answer["items"]] == ["claude-code"]
     (linked / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/linked\n")
@@ -188,7 +154,6 @@ def test_import_without_paths_takes_this_projects_sessions(run: Run, tmp_path: P
 
 def test_import_without_paths_and_without_recordings_says_where_it_looked(run: Run, tmp_path: Path) -> None:
     result = run("import", folder=tmp_path)
-
     assert result.exit_code == 1
     assert "no recorded session" in result.stderr
     assert f"/.claude/projects/{str(tmp_path).replace('/', '-').replace('_', '-')}," in "".join(result.stderr.split())
@@ -196,14 +161,9 @@ def test_import_without_paths_and_without_recordings_says_where_it_looked(run: R
     assert not (tmp_path / ".ctxvc").exists()
 
 
-def test_of_a_path_that_is_not_there_no_store_is_made(run: Run, tmp_path: Path) -> None:
-    result = run("import", str(tmp_path / "nowhere.jsonl"), folder=tmp_path)
-
-    assert result.exit_code == 1 and "no such file" in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> None:
+def test_a_second_import_takes_only_what_is_new_and_what_waits_in_an_open_step_is_told(
+    run: Run, tmp_path: Path
+) -> None:
     path = transcript(tmp_path / "in", "s1", lines=1)
     run("init", folder=tmp_path)
     assert "new\t" in run("import", path, folder=tmp_path).stdout
@@ -213,22 +173,15 @@ def test_a_second_import_takes_only_what_is_new(run: Run, tmp_path: Path) -> Non
     assert "nothing new\t0\t" in run("import", path, folder=tmp_path).stdout
     assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
 
-
-def test_what_waits_in_an_open_step_is_told(run: Run, tmp_path: Path) -> None:
-    path = transcript(tmp_path / "in", "s1", lines=2)
-
-    told = json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]
-
-    assert told["waiting"] == 2
+    path = transcript(tmp_path / "in", "s2", lines=2)
+    assert json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 2
     assert json.loads(run("import", path, "--final", "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 0
 
 
 def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path: Path, recording: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_bytes(b"\xff\xfe\x00 no transcript")
-
     result = run("import", bad, recording, tmp_path / "missing.jsonl", folder=tmp_path)
-
     assert result.exit_code == 1
     assert result.stdout.count("failed\t") == 2
     assert result.stdout.count("new\t") == 1
@@ -237,35 +190,38 @@ def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "reasons"),
     [
-        {"history": [{"role": "human", "content": "x"}, {"role": "Orchestrator (thought)", "content": "y"}]},
-        {"0": {"environment": "e", "query": "x", "turn_history": {"actions": [], "observations": []}}},
-        {"version": 2, "status": "success", "eval": {}, "samples": [{"messages": [{"role": "user", "content": "x"}]}]},
+        ({"history": [{"role": "human", "content": "x"}, {"role": "Orchestrator (thought)", "content": "y"}]}, FORMATS),
+        ({"0": {"environment": "e", "query": "x", "turn_history": {"actions": [], "observations": []}}}, FORMATS),
+        (
+            {
+                "version": 2,
+                "status": "success",
+                "eval": {},
+                "samples": [{"messages": [{"role": "user", "content": "x"}]}],
+            },
+            FORMATS,
+        ),
+        ("", ["it.json: the file is empty (hint: its program has written nothing to it yet)"]),
+        (None, ["no such file"]),
+        ((), ["no transcript"]),
     ],
-    ids=["who-when", "intercode", "inspect-ai"],
+    ids=["who-when", "intercode", "inspect-ai", "empty", "nothing", "folder"],
 )
-def test_a_recording_of_an_unknown_format_is_refused_and_the_known_ones_are_named(
-    run: Run, tmp_path: Path, content: object
+def test_what_is_no_recording_is_refused_with_what_would_be_one(
+    run: Run, tmp_path: Path, content: object, reasons: Iterable[str]
 ) -> None:
     path = tmp_path / "it.json"
-    path.write_text(json.dumps(content, indent=4))
-
+    if content == ():
+        path.mkdir()
+    elif content is not None:
+        path.write_text(json.dumps(content, indent=4) if content else "")
     result = run("import", path, folder=tmp_path)
-
     assert result.exit_code == 1
-    assert "not a transcript in a known format" in result.stderr
-    assert all(name in result.stderr for name in FORMATS)
-
-
-def test_of_an_empty_file_nothing_is_hinted_that_reads_it(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").touch()
-    run("init", folder=tmp_path)
-
-    result = run("import", "s.jsonl", folder=tmp_path)
-
-    assert result.exit_code == 1
-    assert "s.jsonl: the file is empty (hint: its program has written nothing to it yet)" in result.stderr
+    assert ("not a transcript in a known format" in result.stderr) == (reasons is FORMATS)
+    assert all(reason in result.stderr for reason in reasons)
+    assert content is not None or not list(tmp_path.iterdir()), "a store was made"
 
 
 def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None:
@@ -273,35 +229,15 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     transcript(tmp_path / "in" / "deeper", "s2")
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
-
     result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
-
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["items"]) == 2
 
 
-def test_a_folder_without_transcripts_is_told_to_have_none(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-
-    result = run("import", tmp_path / "in", folder=tmp_path)
-
-    assert result.exit_code == 1
-    assert "no transcript" in result.stderr
-
-
 def test_a_name_and_a_format_can_be_given(run: Run, tmp_path: Path, recording: Path) -> None:
     result = run("import", "--name", "login", "--format", "openai-chat", recording, folder=tmp_path)
-
     assert result.stdout.splitlines()[1].split("\t")[0] == "login"
     assert run("--session", "login", "show", "--raw", "B2", folder=tmp_path).stdout == "yes"
-
-
-def test_a_recording_can_be_taken_again_as_new(run: Run, tmp_path: Path, recording: Path) -> None:
-    run("import", recording, folder=tmp_path)
-
-    assert "new\t" in run("import", "--as-new", recording, folder=tmp_path).stdout
-    with Store(tmp_path / ".ctxvc") as store:
-        assert len(store.sessions()) == 2
 
 
 def test_paths_are_meant_from_the_folder_of_c(run: Run, tmp_path: Path, recording: Path) -> None:
@@ -316,23 +252,11 @@ def test_c_comes_before_ctxvc_store_and_that_before_the_working_folder(
     run("import", "--name", "here", recording, folder=tmp_path)
     monkeypatch.setenv("CTXVC_STORE", str(tmp_path / ".ctxvc"))
     monkeypatch.chdir(project)
-
     assert "here" in run("sessions").stdout
     assert "demo" in run("sessions", folder=project).stdout
     assert "demo" in run("sessions", "-C", str(project)).stdout
     monkeypatch.delenv("CTXVC_STORE")
     assert "demo" in run("sessions").stdout
-
-
-def test_sessions_guess_tokens_until_they_are_counted(run: Run, project: Path) -> None:
-    assert "~" in run("sessions", folder=project).stdout
-
-    for session in json.loads(run("sessions", "--json", folder=project).stdout)["items"]:
-        for scope in ("main", *(agent["name"] for agent in session["agents"])):
-            run("status", f"{session['name']}/{scope}", folder=project)
-
-    items = json.loads(run("sessions", "--json", folder=project).stdout)["items"]
-    assert not any(item["estimated"] for item in items)
 
 
 def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_path: Path) -> None:
@@ -344,28 +268,13 @@ def test_export_leaves_a_file_whole_or_as_it_was(run: Run, project: Path, tmp_pa
     assert run("export", "-o", out, folder=project).exit_code == 0
     assert out.stat().st_mode & 0o777 == 0o600
     assert json.loads(out.read_text())["system"] == "You are a careful engineer."
-    assert run("export", "-o", tmp_path / "no" / "where.json", folder=project).exit_code == 1
+    result = run("export", "-o", tmp_path / "no" / "where.json", folder=project)
+    assert (result.exit_code, "there is no such folder" in result.stderr) == (1, True)
+    assert "hint: make the folder first" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".out")) == []
 
 
-def test_an_export_into_a_folder_that_is_not_there_says_so(run: Run, project: Path, tmp_path: Path) -> None:
-    result = run("export", "-o", tmp_path / "nowhere" / "x.json", folder=project)
-
-    assert result.exit_code == 1
-    assert "there is no such folder" in result.stderr and "hint: make the folder first" in result.stderr
-
-
-@pytest.mark.parametrize("form", ["anthropic", "openai"])
-def test_what_is_exported_is_the_prompt_of_that_moment(run: Run, built: Path, form: str) -> None:
-    whole = json.loads(run("export", "--format", form, "step:1", folder=built).stdout)
-    now = json.loads(run("export", "--format", form, folder=built).stdout)
-
-    assert whole["model"] == now["model"] == "claude-sonnet-4-5-20250929"
-    assert "39: assert add(39, 1) == 40" in json.dumps(whole)
-    assert "[archived B6@" in json.dumps(now)
-
-
-def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
+def test_the_demos_run_through_and_the_agents_stays_in_its_budget(run: Run, tmp_path: Path) -> None:
     result = run("demo", tmp_path / "demo")
 
     assert result.exit_code == 0, result.stderr
@@ -373,13 +282,20 @@ def test_the_demo_runs_through(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "demo" / ".ctxvc" / "HEAD").exists()
     assert run("verify", folder=tmp_path / "demo").exit_code == 0
 
+    told = run("demo", "--agent", tmp_path / "agent")
+
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("scripted: ")
+    linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
+    assert managed < 16_000 < linear
+    assert "git fsck --full --strict: clean" in told.stdout
+
 
 # --- checkout
 
 
 def test_a_checkout_has_what_is_in_the_prompt_and_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
     result = run("checkout", "demo/main", tmp_path / "out", folder=project)
-
     assert result.exit_code == 0
     bodies = [path.name for path in (tmp_path / "out" / "blocks").rglob("*.txt")]
     assert "B10.txt" in bodies
@@ -403,45 +319,17 @@ def test_a_checkout_is_of_the_session_and_scope_that_are_named(run: Run, project
     assert folder("--session", "hostile") == str(inside / "hostile" / "main")
 
 
-def test_checkouts_go_on_where_the_project_was_moved(run: Run, project: Path, tmp_path: Path) -> None:
-    assert run("checkout", "demo/main", tmp_path / "out", folder=project).exit_code == 0
-    moved = project.rename(tmp_path / "moved")
-    git = ["git", f"--git-dir={moved / '.ctxvc'}", "worktree", "repair", str(tmp_path / "out")]
-    subprocess.run(git, check=True, capture_output=True)
-
-    result = run("checkout", "demo/main", tmp_path / "out", folder=moved)
-    assert result.exit_code == 0, result.stderr
-    result = run("purge", "B1", "--yes", folder=moved)
-    assert result.exit_code == 0, result.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("words", [("checkout", "demo/main"), ("checkout", "--redraw")])
 def test_a_checkout_from_before_there_were_seals_is_taken_on_by_whoever_names_it(
-    run: Run, project: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    run("checkout", "demo/main", tmp_path / "out", folder=project)
-    (project / ".ctxvc" / "worktrees" / "out" / "ctxvc-seal").unlink()
-    refused = run("purge", "B1", "--yes", folder=project)
-    assert refused.exit_code == 1 and f"`ctxvc checkout SESSION/SCOPE {tmp_path / 'out'}`" in refused.stderr
-
-    result = run(*words, tmp_path / "out", folder=project)
-    assert result.exit_code == 0, result.stderr
-    result = run("purge", "B1", "--yes", folder=project)
-    assert result.exit_code == 0, result.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_which_only_the_store_says_that_it_is_a_checkout_is_not_taken_on(
     run: Run, project: Path, tmp_path: Path
 ) -> None:
-    run("checkout", "demo/main", tmp_path / "out", folder=project)
-    linked = project / ".ctxvc" / "worktrees" / "out"
-    (linked / "ctxvc-seal").unlink()
-    (tmp_path / "out" / ".git").write_text(f"gitdir: {tmp_path}/another/.git/worktrees/out\n")
-    for arguments in (("demo/main",), ("--redraw",)):
-        assert run("checkout", *arguments, tmp_path / "out", folder=project).exit_code == 1
-    assert not (linked / "ctxvc-seal").exists()
+    out = tmp_path / "out"
+    run("checkout", "demo/main", out, folder=project)
+    (project / ".ctxvc" / "worktrees" / "out" / "ctxvc-seal").unlink()
+    refused = run("purge", "B1", "--yes", folder=project)
+    assert refused.exit_code == 1 and f"`ctxvc checkout SESSION/SCOPE {out}`" in refused.stderr
+    for words in (("checkout", "--redraw", out), ("purge", "B1", "--yes")):
+        assert (result := run(*words, folder=project)).exit_code == 0, result.stderr
+    assert not out.exists()
 
 
 def test_moves_in_a_checkout_are_taken_when_asked(run: Run, project: Path, tmp_path: Path) -> None:
@@ -475,15 +363,13 @@ def test_the_dashboard_of_a_checkout_is_drawn_anew(run: Run, project: Path, tmp_
     assert run("checkout", "--redraw", tmp_path / "out", "demo", folder=project).exit_code == 2
 
 
-def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
-    from ctxvc.core.ledger.block import Message, Part
-    from ctxvc.core.ledger.wire import text_part
-
+def test_notes_stand_beside_the_dashboard_and_a_label_is_no_markup_in_it(
+    run: Run, project: Path, tmp_path: Path
+) -> None:
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         for number in range(7):
-            note = Part(kind="note", role="user", origin="model", body=f"note {number}: [x]\nand more".encode())
-            session.append(Message(role="user", parts=(note,), key=f"n{number}"))
-        session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))
+            session.note(f"note {number}: [x]\nand more")
+        session.append(reply("ok"))
 
     run("checkout", "demo/main", tmp_path / "out", folder=project)
     page = (tmp_path / "out" / "DASHBOARD.md").read_text()
@@ -495,25 +381,8 @@ def test_notes_stand_beside_the_dashboard(run: Run, project: Path, tmp_path: Pat
     assert "notes (+2 older):\n- note 2: (x) and more\n- note 3" in text
     assert (answer["older_notes"], answer["notes"][0], len(answer["notes"])) == (2, "note 2: [x]\nand more", 5)
 
-
-def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-
-    assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
-    for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
-        result = run("checkout", name, tmp_path / "out", folder=project)
-        assert (result.exit_code, result.stderr.startswith("ctxvc: no ")) == (1, True), name
-
-
-def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path: Path) -> None:
-    from ctxvc.core.ledger.block import Message
-    from ctxvc.core.ledger.wire import text_part
-
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
-        text = "<script>x</script> [a](http://b) | c `d`"
-        session.append(Message(role="user", parts=(text_part(text, "user", "client"),)))
-        session.append(Message(role="assistant", parts=(text_part("ok", "assistant", "model"),)))
+        session.append(injected("<script>x</script> [a](http://b) | c `d`"), reply("ok"))
 
     run("checkout", "demo/main", tmp_path / "out", folder=project)
 
@@ -521,14 +390,13 @@ def test_a_label_is_no_markup_in_the_dashboard(run: Run, project: Path, tmp_path
     assert r"\<script\>x\</script\> \[a\](http://b) \| c \`d\`" in page
 
 
-def test_the_demo_of_the_agent_says_that_no_model_replies_and_stays_in_its_budget(run: Run, tmp_path: Path) -> None:
-    told = run("demo", "--agent", str(tmp_path / "demo"))
-
-    assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("scripted: ")
-    linear, managed = (int(words.replace(",", "")) for words in re.findall(r"largest prompt ([0-9,]+)", told.stdout))
-    assert managed < 16_000 < linear
-    assert "git fsck --full --strict: clean" in told.stdout
+def test_a_checkout_that_cannot_be_is_refused(run: Run, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    assert run("checkout", "demo/main", tmp_path / "mine", folder=project).exit_code == 1
+    for name in ("nobody", "demo/nowhere", "a/b/c", "../x"):
+        result = run("checkout", name, tmp_path / "out", folder=project)
+        assert (result.exit_code, result.stderr.startswith("ctxvc: no ")) == (1, True), name
 
 
 @pytest.mark.parametrize("form", ["anthropic", "openai"])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 
 from ctxvc import __version__
 from ctxvc.claude_code.event import RECORDED
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, printed
 
 #: As people have them: other hooks, a status line, permissions, an odd layout.
 PLAIN = """\
@@ -105,9 +103,7 @@ def test_a_group_that_somebody_put_his_own_into_stays_with_his(run: Run, setting
     held = json.loads(settings.read_text())
     held["hooks"]["Stop"][0]["hooks"].insert(0, {"type": "command", "command": "say done"})
     settings.write_text(json.dumps(held, indent=2))
-
     install(run, "--uninstall")
-
     left = [{"hooks": [{"type": "command", "command": "say done"}]}]
     assert json.loads(settings.read_text()) == {"hooks": {"Stop": left}}
 
@@ -116,9 +112,7 @@ def test_a_group_that_somebody_put_his_own_into_stays_with_his(run: Run, setting
 def test_the_mode_stays(run: Run, settings: Path, mode: int) -> None:
     settings.write_text(PLAIN)
     settings.chmod(mode)
-
     backup = Path(install(run)["backup"])
-
     assert [path.stat().st_mode & 0o777 for path in (settings, backup)] == [mode, mode]
     install(run, "--uninstall")
     assert settings.stat().st_mode & 0o777 == mode
@@ -144,7 +138,6 @@ def test_the_file_as_it_was_stays_until_it_is_that_again(run: Run, settings: Pat
     settings.write_text(PLAIN)
     backup = Path(install(run)["backup"])
     settings.write_text(settings.read_text().replace("/ctxvc hook", "/older/ctxvc hook").replace("opus", "sonnet"))
-
     for arguments in ((), ("--uninstall",)):
         assert install(run, *arguments)["backup"] == ""
         assert backup.read_text() == PLAIN
@@ -154,7 +147,6 @@ def test_the_file_as_it_was_stays_until_it_is_that_again(run: Run, settings: Pat
 def test_where_there_are_no_settings_they_are_made(run: Run) -> None:
     answer = install(run)
     path = Path(answer["path"])
-
     assert path == Path.home() / ".claude" / "settings.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert answer["backup"] == ""
@@ -167,16 +159,13 @@ def test_an_older_place_of_the_program_is_replaced(run: Run, settings: Path) -> 
     held = json.loads(settings.read_text())
     older = settings.read_text().replace(held["hooks"]["Stop"][0]["hooks"][0]["command"], "/old/bin/ctxvc hook Stop")
     settings.write_text(older)
-
     assert install(run)["changed"]
     assert json.loads(settings.read_text()) == held
 
 
 def test_a_dry_run_only_shows(run: Run, settings: Path) -> None:
     settings.write_text(PLAIN)
-
     result = run("install", "claude-code", "--user", "--dry-run")
-
     assert "+    " in result.stdout and "hook SessionEnd" in result.stdout
     assert settings.read_text() == PLAIN
     assert list(settings.parent.iterdir()) == [settings]
@@ -188,9 +177,7 @@ def test_a_dry_run_only_shows(run: Run, settings: Path) -> None:
 )
 def test_settings_that_cannot_be_read_are_refused_and_stay(run: Run, settings: Path, odd: str) -> None:
     settings.write_text(odd)
-
     result = run("install", "claude-code", "--user")
-
     assert result.exit_code == 1
     assert "by hand" in result.stderr and "hint:" in result.stderr
     assert settings.read_text() == odd
@@ -200,18 +187,14 @@ def test_a_link_stays_a_link(run: Run, settings: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text(PLAIN)
     settings.symlink_to(real)
-
     install(run)
-
     assert settings.is_symlink() and "hook Stop" in real.read_text()
 
 
 def test_for_a_project_the_shared_settings_stay(run: Run, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "deep").mkdir()
-
     result = run("install", "claude-code", folder=tmp_path / "deep")
-
     assert result.exit_code == 0
     assert [path.name for path in (tmp_path / ".claude").iterdir()] == ["settings.local.json"]
 
@@ -228,11 +211,7 @@ def test_the_commands_run(run: Run, settings: Path, project: Path) -> None:
         )
         assert (gone.returncode, gone.stdout, gone.stderr) == (0, b"", b"")
     line = shlex.split(held["statusLine"]["command"])[1:]
-    result = subprocess.run(
-        [sys.executable, "-m", "ctxvc", *line], input=b"{}", capture_output=True, cwd=project, check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert result.stdout.strip() == b"not recorded"
+    assert printed("-m", "ctxvc", *line, folder=project, stdin="{}") == (0, "not recorded", "")
 
 
 def test_the_plugin_is_where_install_says(run: Run, tmp_path: Path) -> None:
@@ -270,3 +249,10 @@ def test_the_server_of_the_tools_is_named_wherever_hooks_are(run: Run, settings:
     )  # fmt: skip
     assert (without.returncode, without.stdout) == (1, "")
     assert without.stderr == "ctxvc is not installed: pip install ctxvc\n"
+
+
+@pytest.mark.parametrize("agent", ["pi", "opencode", "codex", "gemini", "copilot"])
+def test_an_agent_that_needs_nothing_in_place_is_told_how_it_is_run(run: Run, agent: str) -> None:
+    result = run("install", agent)
+    assert result.exit_code == 1
+    assert f"{agent} has nothing to install" in result.stderr and f"`ctxvc wrap {agent}`" in result.stderr

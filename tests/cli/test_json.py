@@ -192,7 +192,6 @@ def test_the_trace_has_all_scopes_oldest_first_and_only_grows(run: Run, built: P
 def test_a_line_of_jsonl_is_an_item_of_the_log(run: Run, built: Path) -> None:
     lines = run("log", "--jsonl", folder=built).stdout.splitlines()
     items = json.loads(run("log", "--json", folder=built).stdout)["items"]
-
     of_main = [item for line in lines if (item := json.loads(line))["scope"] == "main"]
     assert of_main[::-1] == [item for item in items if item["scope"] == "main"]
 
@@ -201,7 +200,6 @@ def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, 
     import base64
 
     told = ask("show", "B9-1.png")
-
     assert told["text"] is None
     assert base64.b64decode(told["base64"]).startswith(b"\x89PNG")
 
@@ -255,7 +253,6 @@ def test_the_reference_names_every_command_and_every_answer() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_an_example_and_says_what_the_list_of_commands_says(name: str, run: Run) -> None:
     result = run(name, "--help")
-
     assert result.exit_code == 0
     example, _, rest = result.stdout.partition("\n\n")
     assert example.startswith("Example: ")

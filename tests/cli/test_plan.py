@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from ctxvc.cli.main import cli
 from ctxvc.policies import POLICIES
 from ctxvc.policies.planned.plan_text import Entry, write
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, Serving, answer
 from tests.conftest import Copied
 from tests.making.provider import MODEL
-from tests.messages_api import script, serve
+from tests.messages_api import script
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "stale_reads.py"
 SESSION = Path(__file__).parents[1] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
@@ -37,12 +37,6 @@ def _recorded(folder: Path) -> None:
 def _import(folder: Path, file: Path, *arguments: str) -> None:
     result = CliRunner().invoke(cli, ["-C", str(folder), "import", str(file), "--name", "demo", *arguments])
     assert result.exit_code == 0, result.output
-
-
-def answer(run: Run, project: Path, *arguments: str) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path) -> dict[str, str]:
@@ -69,7 +63,6 @@ def test_a_plan_is_shown_and_nothing_is_changed(run: Run, project: Path) -> None
 
 def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) -> None:
     planned = answer(run, project, "plan", "--policy", OLD, "--budget", "20000", "--commit")
-
     assert planned["committed"]
     newest = answer(run, project, "log", "-n", "1")["items"][0]
     assert newest["actor"] == "policy:clear"
@@ -79,16 +72,6 @@ def test_a_plan_is_committed_on_request_as_its_policys(run: Run, project: Path) 
 
 
 def test_what_a_plan_says_will_be_left_is_what_stands_once_it_is_committed(run: Run, project: Path) -> None:
-    _left_is_what_stands(run, project)
-
-
-def test_so_it_is_for_a_longer_recording(run: Run, recordings: Path, tmp_path: Path) -> None:
-    recorded = recordings / "transcripts" / "claude-code" / "48-b4b05476e5-0.jsonl"
-    assert run("import", recorded, "--name", "demo", "--final", folder=tmp_path).exit_code == 0
-    _left_is_what_stands(run, tmp_path)
-
-
-def _left_is_what_stands(run: Run, project: Path) -> None:
     arguments = ("plan", "--policy", OLD, "--budget", "20000")
     planned = answer(run, project, *arguments)
     shown = run(*arguments, folder=project).stdout
@@ -101,13 +84,6 @@ def _left_is_what_stands(run: Run, project: Path) -> None:
     assert [done[name] for name in numbers] == [planned[name] for name in numbers]
     status = answer(run, project, "status")
     assert status["used"] - status["unrecorded"] == planned["tokens_after"]
-
-
-def test_a_plan_that_does_nothing_frees_nothing(run: Run, project: Path) -> None:
-    planned = answer(run, project, "plan", "--policy", OLD, "--budget", "2000000")
-
-    assert not planned["items"]
-    assert (planned["tokens_after"], planned["tokens_cut"]) == (planned["tokens_before"], 0)
 
 
 RECKONED = re.compile(
@@ -213,7 +189,6 @@ def test_a_plan_waits_is_listed_and_dropped(run: Run, project: Path) -> None:
 def test_what_cannot_be_done_together_is_a_mistake_in_the_call(run: Run, project: Path, words: tuple[str, ...]) -> None:
     before = states(run, project)
     result = run("plan", *words, folder=project)
-
     assert result.exit_code == 2
     assert "either --commit or --wait" in result.stderr or "are for pending plans" in result.stderr
     assert states(run, project) == before
@@ -227,10 +202,8 @@ PLAN = write(
 )
 
 
-def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(script(PLAN)) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+def test_a_model_plans_where_one_is_named(run: Run, longer: Path, serving: Serving) -> None:
+    with serving(script(PLAN)) as api:
         arguments = ("plan", "--policy", EARLY, "--budget", "14000")
         planned = answer(run, longer, *arguments, "--model", MODEL)
         (call,) = api.bodies
@@ -252,7 +225,6 @@ def test_a_model_plans_where_one_is_named(run: Run, longer: Path, monkeypatch: p
 def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
     (longer / "said.json").write_text(json.dumps([{"content": PLAN}]))
     result = run("plan", "--policy", f"keep+{EARLY}", "--budget", "14000", "--script", "said.json", folder=longer)
-
     assert result.exit_code == 0, result.output
     assert "a session of records" in result.stdout
     assert "no model is asked" in result.stderr
@@ -261,13 +233,12 @@ def test_a_script_plays_the_model(run: Run, longer: Path) -> None:
 @pytest.mark.parametrize("command", ["plan", "compact"])
 def test_a_policy_that_asks_no_model_is_given_none(run: Run, project: Path, command: str) -> None:
     result = run(command, "--policy", "mask+keep", "--model", MODEL, folder=project)
-
     assert result.exit_code == 1
     assert "mask+keep does not use a model" in result.stderr
     assert "planned, layered and summary" in result.stderr
 
 
-def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compact_has_a_model_summarise(run: Run, longer: Path, serving: Serving) -> None:
     def assistant(request: Mapping[str, Any]) -> str:
         asked = request["messages"][-1]["content"][-1]["text"]
         parts = dict.fromkeys(re.findall(r"^- (\S+): \d+ blocks", asked, re.MULTILINE))
@@ -276,9 +247,7 @@ def test_compact_has_a_model_summarise(run: Run, longer: Path, monkeypatch: pyte
 
     policy = "layered:clear=0.3,low_water=0.29,summarise=0.31,verbatim=0,keep=9"
     arguments = ("compact", "--policy", policy, "--budget", "9000")
-    with serve(assistant) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(assistant) as api:
         rehearsed = answer(run, longer, *arguments, "--model", MODEL, "--dry-run")
         done = answer(run, longer, *arguments, "--model", MODEL)
         assert len(api.bodies) == 2
@@ -308,16 +277,6 @@ def test_what_a_knob_takes_is_told(run: Run, project: Path, words: str, wrong: s
     assert result.exit_code == 1
     assert wrong in result.stderr
     assert hint in result.stderr
-
-
-def test_a_low_threshold_goes_with_a_large_budget(run: Run, project: Path) -> None:
-    """What is offloaded is a share of a small budget, and so many tokens of a large one."""
-    result = run("plan", "--policy", "layered:clear=0.2", "--budget", "1000000", folder=project)
-    assert result.exit_code == 0, result.stderr
-
-
-def test_without_a_policy_the_usual_one_plans(run: Run, project: Path) -> None:
-    assert answer(run, project, "plan")["policy"] == "default"
 
 
 def test_policies_are_listed_with_their_columns_and_one_with_its_knobs(run: Run, project: Path) -> None:

@@ -9,14 +9,10 @@ import pytest
 
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.wire import part, text_part
-from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces, sendable
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from tests.cli.conftest import Run
-from tests.making.conversation import exchange, human, reply, results
-from tests.making.conversation import result as result_of
+from tests.making.conversation import human, reply
 from tests.making.store import archive
 
 
@@ -48,9 +44,7 @@ def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Pat
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(human("look it up"), searched(whole=True))
         session.append(human("again"), searched(whole=False))
-
     told = headings(run, project)
-
     assert told[:4] == [["user", "B1"], ["assistant", "B2", "other"], ["assistant", "B3", "other"], ["assistant", "B4"]]
     assert told[4:] == [["user", "B5"], ["assistant", "B6"], ["assistant", "B7"]]  # half of a pair is sent as text
 
@@ -58,7 +52,6 @@ def test_a_pair_of_the_provider_s_own_is_judged_as_a_pair(run: Run, project: Pat
 def test_what_is_sent_before_the_first_block_is_shown(run: Run, project: Path) -> None:
     with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
         session.append(reply("hello"))
-
     assert headings(run, project) == [["user", "(added)"], ["assistant", "B1"]]
 
 
@@ -80,16 +73,4 @@ def test_stubs_and_interrupted_results_are_named_by_their_block(run: Run, projec
 def test_the_text_and_the_json_hold_the_same_blocks(run: Run, built: Path) -> None:
     answer = json.loads(run("prompt", "--json", folder=built).stdout)
     blocks = [block for message in answer["messages"] for block in message["content"]]
-
     assert len(headings(run, built)) - bool(answer["system"]) - bool(answer["tools"]) == len(blocks)
-
-
-def test_the_block_of_a_piece_is_on_no_wire(project: Path) -> None:
-    with Store(project / ".ctxvc") as store, StoredSession.open(store, "demo") as session:
-        session.append(*exchange(1), human("B3?"), reply("", "c"), results(result_of("c", "ok")))
-        moment = revision.now(session)
-        sent = sendable(pieces(outline(moment.ledger), moment.bodies))
-
-    assert [piece.block for piece in sent] == [row.id for row in moment.ledger.rows()]
-    request = formats.dumps(formats.anthropic(formats.Prompt(pieces=sent, system=None, tools=None, model="m")))
-    assert b'"block"' not in request

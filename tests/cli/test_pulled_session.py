@@ -13,9 +13,10 @@ import pytest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
-from tests.cli.test_sharing import other, ran, server, shared  # noqa: F401 (fixtures)
-from tests.cli.test_why import LOGIN, app, commit, link, why  # noqa: F401 (a fixture)
+from tests.cli.test_sharing import ran, shared
+from tests.cli.test_why import link, why
 from tests.docs.console import matches, steps
+from tests.making.code import LOGIN, commit
 from tests.making.project import time
 from tests.sharing.clones import everything, signing_key
 
@@ -24,10 +25,7 @@ ADDRESS = "git@host:team/sessions.git"
 
 
 def test_why_knows_on_another_machine_who_wrote_a_line_and_who_ran_the_commit(
-    run: Run,
-    app: Path,  # noqa: F811
-    server: Path,  # noqa: F811
-    tmp_path: Path,
+    run: Run, app: Path, server: Path, tmp_path: Path
 ) -> None:
     name = commit(app, {"src/login.py": LOGIN}, at=time(6))
     link(app, name, time(6), host="claude-code", recording="recording-1")
@@ -44,11 +42,7 @@ def test_why_knows_on_another_machine_who_wrote_a_line_and_who_ran_the_commit(
 
 
 def test_a_question_about_a_pulled_session_is_answered_with_valid_citations(
-    run: Run,
-    project: Path,
-    server: Path,  # noqa: F811
-    other: Path,  # noqa: F811
-    tmp_path: Path,
+    run: Run, project: Path, server: Path, other: Path, tmp_path: Path
 ) -> None:
     shared(run, project, server)
     ran(run, "clone", server, folder=other)
@@ -57,9 +51,7 @@ def test_a_question_about_a_pulled_session_is_answered_with_valid_citations(
     script = tmp_path / "script.json"
     reads = {"type": "tool_use", "name": "read_block", "input": {"block": "B3"}}
     script.write_text(json.dumps([{"content": [reads]}, {"content": f"It was asked for [{handle}]."}]))
-
     answered = json.loads(ran(run, "ask", "demo", "why?", "--script", script, "--json", folder=other).stdout)
-
     assert [(item["exists"], item["was_read"]) for item in answered["items"]] == [(True, True)]
 
 
@@ -82,10 +74,7 @@ def test_verify_signs_and_then_checks_only_what_came_after(run: Run, project: Pa
 
 
 def test_the_page_on_sharing_does_what_it_says(
-    run: Run,
-    server: Path,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps([{"content": "Done."}]))
@@ -127,10 +116,7 @@ def test_the_page_on_sharing_does_what_it_says(
 
 
 def test_a_search_says_which_sessions_it_did_not_have_also_offline(
-    run: Run,
-    project: Path,
-    app: Path,  # noqa: F811
-    server: Path,  # noqa: F811
+    run: Run, project: Path, app: Path, server: Path
 ) -> None:
     shared(run, project, server)
     refused = run("grep", "--remote", "assert", folder=app)

@@ -16,7 +16,6 @@ from tests.store.test_redaction import TOKEN, everything, recording
 
 def test_without_yes_it_says_what_would_go_and_exits_with_1(run: Run, project: Path) -> None:
     result = run("purge", "B1", folder=project)
-
     assert result.exit_code == 1
     assert "would erase" in result.stdout and "demo" in result.stdout
     assert result.stderr == "nothing was done; add --yes to do it\n"
@@ -25,7 +24,6 @@ def test_without_yes_it_says_what_would_go_and_exits_with_1(run: Run, project: P
 
 def test_with_yes_it_is_gone_and_told_who_had_it(run: Run, project: Path) -> None:
     result = run("purge", "B1", "--yes", folder=project)
-
     assert result.exit_code == 0, result.stderr
     assert "searched" in result.stdout and "replace it" in result.stdout
     assert b"Why does tests/test_app.py fail?" not in everything(project / FOLDER)
@@ -36,7 +34,6 @@ def test_with_yes_it_is_gone_and_told_who_had_it(run: Run, project: Path) -> Non
 def test_a_text_may_come_from_stdin_so_that_no_shell_keeps_it(project: Path) -> None:
     arguments = ["-C", str(project), "purge", "--text", "-", "--yes", "--json"]
     result = CliRunner().invoke(cli, arguments, input="tests/test_app.py\n")
-
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["kinds"] == {"purged": 1}
     assert b"tests/test_app.py" not in everything(project / FOLDER)

@@ -86,8 +86,7 @@ def test_the_recordings_are_small_and_of_known_origin() -> None:
         assert f"`recorded/{path.name}`" in text
 
 
-@pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(("host", "width"), [*((host, 80) for host in HOSTS), (HOSTS[0], 120)])
 def test_what_a_terminal_shows(
     host: str, width: int, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config,
     utc: None,

@@ -20,9 +20,9 @@ from ctxvc.cli.terminal import replay_screen
 from ctxvc.policies import POLICIES
 from ctxvc.replay.results.file import alone
 from ctxvc.replay.results.result import Result, decode
-from tests.cli.conftest import COLOUR, Run
+from tests.cli.conftest import COLOUR, Run, Serving
 from tests.cli.test_import import transcript
-from tests.messages_api import Refusal, script, serve
+from tests.messages_api import Refusal, script
 from tests.policies.recorded import trajectories
 from tests.replay.recordings import recording
 
@@ -97,21 +97,8 @@ def test_a_policy_named_twice_or_in_other_words_is_replayed_once(run: Run, talk:
     result = run(
         "replay", talk, "--no-store", "--policy", "window,window:,window", "--budget", "6k,6000", "--jobs", "1"
     )
-
     assert result.exit_code == 0, result.stderr
     assert len(rows(result.stdout)) == 2
-
-
-@pytest.mark.slow
-def test_a_policy_of_ones_own_is_replayed_in_other_processes_too(run: Run, talk: Path, tmp_path: Path) -> None:
-    own = f"{ROOT}/docs/examples/stale_reads.py:StaleReads:least=500"
-    made = []
-    for jobs in ("1", "2"):
-        result = run("replay", talk, "--no-store", "--policy", f"{own},window", "--budget", "6k,8k", "--jobs", jobs)
-        assert result.exit_code == 0, result.stderr
-        made.append(rows(result.stdout))
-        assert [row[0] for row in made[-1][1:]] == [own, own, "window", "window"]
-    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +135,7 @@ def test_what_cannot_be_replayed_is_refused_with_a_word(
     (folder / "notes.jsonl").write_text("my notes\n")
     (folder / "blank.jsonl").touch()
     (folder / "empty").mkdir()
-
     result = run("replay", *words, folder=folder)
-
     assert result.exit_code == code, result.output
     assert message in result.stderr
     assert "bug" not in result.stderr
@@ -161,9 +146,7 @@ def test_of_a_folder_the_recordings_are_taken_and_one_that_is_damaged_stops_no_o
     (talk.parent / "notes.jsonl").write_text("my notes\n")
     whole = gzip.compress(talk.read_bytes() * 50)
     (talk.parent / "torn.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-
     result = run("replay", talk.parent, "--no-store", *FEW, "--json")
-
     assert result.exit_code == 1
     answer = json.loads(result.stdout)
     assert [item["conversations"] for item in answer["items"]] == [1, 1]
@@ -201,7 +184,6 @@ def test_twelve_recordings_have_the_same_results_with_a_store_in_any_number_of_p
     for name, more in {"engine": ["--no-store", "--jobs", "1"], "store": ["--jobs", "2"]}.items():
         result = run("replay", *files, *arguments, *more, "--out", tmp_path / name)
         assert result.exit_code == 0, result.stderr
-
     assert len(files) == 12 and len(results(tmp_path / "engine")) == 48
     assert results(tmp_path / "engine") == results(tmp_path / "store")
 
@@ -231,7 +213,6 @@ def test_of_two_that_write_to_one_file_the_second_is_refused_at_once(run: Run, t
     assert second.exit_code == 4
     assert f"another replay is writing to {out}" in second.stderr and "bug" not in second.stderr
     assert out.read_bytes() == before
-
     assert run("replay", talk, "--no-store", *FEW, "--policy", "mask", "--out", out).exit_code == 0
 
 
@@ -272,9 +253,7 @@ def test_two_policies_are_compared_at_the_same_uses(run: Run, talk: Path) -> Non
 
 def test_the_set_aside_third_stands_apart(run: Run, tmp_path: Path) -> None:
     files = [recording(tmp_path / f"talk{number}.jsonl") for number in range(6)]
-
     result = run("replay", *files, "--no-store", *FEW, "--aside", "--json")
-
     answer = json.loads(result.stdout)
     counts = {item["part"]: item["conversations"] for item in answer["items"]}
     assert counts["aside"] + counts["rest"] == counts["all"] == 6
@@ -290,9 +269,7 @@ def test_on_a_terminal_the_table_fits_and_its_columns_are_explained(
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("CTXVC_PAGER", "cat")
-
     result = run("replay", talk, "--no-store", *FEW, "--color", "never")
-
     table = COLOUR.sub("", result.stdout).splitlines()
     assert max(map(len, table)) <= columns
     assert table[0].split()[:2] == ["policy", "budget"]
@@ -407,12 +384,10 @@ JUDGED = [
 ]
 
 
-def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
     out = tmp_path / "results.jsonl"
-    with serve(replier) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(replier) as api:
         first = run("replay", talk, *JUDGED, "--out", out, "--json")
         assert first.exit_code == 0, first.output
         asked = len(api.bodies)
@@ -437,11 +412,9 @@ def test_a_model_judges_the_plans_and_is_asked_once(run: Run, tmp_path: Path, mo
     assert "no impact" in screen.stdout and "block" in screen.stdout and "calibrated" in screen.stdout
 
 
-def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_on_questions_holds_and_is_told(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
-    with serve(replier) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(replier) as api:
         result = run("replay", talk, *JUDGED, "--judge-most", "2", "--out", tmp_path / "results.jsonl")
         assert not api.bodies
     assert result.exit_code == 0, result.output
@@ -455,14 +428,10 @@ def test_answers_of_a_model_need_a_file(run: Run, talk: Path) -> None:
     assert "give --out FILE" in result.stderr
 
 
-def test_a_model_that_fails_ends_it_with_what_was_answered_kept(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_fails_ends_it_with_what_was_answered_kept(run: Run, tmp_path: Path, serving: Serving) -> None:
     talk = recording(tmp_path / "talk.jsonl", steps=24, lines=60)
     replies: list[str | Refusal] = [verdict(valid=True), Refusal(404, "not_found_error", "no such model")]
-    with serve(script(*replies)) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(script(*replies)):
         result = run("replay", talk, *JUDGED, "--out", tmp_path / "results.jsonl")
     assert result.exit_code == 1
     assert "no such model" in result.stderr
@@ -486,14 +455,10 @@ ASKING = ["--no-store", "--policy", "planned,window", "--budget", "12k", "--jobs
 
 
 @pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_model_plans_and_its_calls_are_paid_for_apart(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
-) -> None:
+def test_a_model_plans_and_its_calls_are_paid_for_apart(run: Run, tmp_path: Path, serving: Serving, jobs: str) -> None:
     talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
     by_rule = run("replay", talk, *ASKING, "--out", out, "--json")
-    with serve(planner) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(planner) as api:
         with_model = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out, "--json")
         assert with_model.exit_code == 0, with_model.output
         asked = len(api.bodies)
@@ -522,12 +487,10 @@ def test_a_model_plans_and_its_calls_are_paid_for_apart(
 
 
 def test_a_model_that_fails_leaves_the_other_results_and_no_half_one(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, serving: Serving
 ) -> None:
     talk, out = recording(tmp_path / "talk.jsonl", steps=16, lines=100), tmp_path / "results.jsonl"
-    with serve(script(Refusal(404, "not_found_error", "no such model"))) as api:
-        monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-        monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
+    with serving(script(Refusal(404, "not_found_error", "no such model"))):
         result = run("replay", talk, *ASKING, "--model", "claude-opus-5-5", "--out", out)
     assert result.exit_code == 1
     assert "no such model" in result.stderr
@@ -550,13 +513,10 @@ def test_a_model_that_nobody_can_ask_is_refused(run: Run, talk: Path, words: lis
 # --- experiments
 
 
-def test_experiments_are_listed_with_their_papers(run: Run, tmp_path: Path) -> None:
+def test_experiments_are_listed_with_their_papers_and_print_their_tables(run: Run, tmp_path: Path, talk: Path) -> None:
     result = run("replay", "experiment", folder=tmp_path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].startswith("proposition\tVISTA")
-
-
-def test_an_experiment_prints_its_tables(run: Run, talk: Path) -> None:
     result = run("replay", "experiment", "layers", talk)
     assert result.exit_code == 0
     assert "| budget | layer |" in result.stdout

@@ -50,7 +50,6 @@ def test_a_policy_of_ones_own_is_compared_with_the_bound_beside_it(run: Run, tal
 
 def test_the_oracle_alone_is_nothing_to_recommend(run: Run) -> None:
     result = run("replay", "--mine", "--policy", "oracle")
-
     assert result.exit_code == 2 and "cannot be recommended" in result.stderr
 
 
@@ -60,7 +59,6 @@ def test_how_the_uses_went_is_shown_by_kind_and_by_loss(
 ) -> None:
     """Of the path and the id in the last reply the oracle keeps the blocks, and `window` does not."""
     result = run("replay", talk, *FEW, "--policy", "window,oracle:marks=window", "--by", by)
-
     assert result.exit_code == 0, result.stderr
     _, _, table = result.stdout.partition("NT seen, in percent")
     header, window, oracle, uses = (line.split("\t") for line in table.splitlines()[1:])
@@ -70,7 +68,6 @@ def test_how_the_uses_went_is_shown_by_kind_and_by_loss(
 
 def test_the_answer_has_what_each_line_of_the_results_has(run: Run, talk: Path) -> None:
     (item,) = json.loads(run("replay", talk, *FEW, "--policy", "clear:keep=1", "--json").stdout)["items"]
-
     assert item["events"] == {"prune": {"policy:clear": 3}} and item["dropped"] == {}
     assert sum(own["nt"]["visible"] + own["nt"]["routed"] for own in item["kinds"].values()) == item["nt"]["uses"]
     assert sum(own["nt"]["routed"] for own in item["failures"].values()) == item["nt"]["routed"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +14,11 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
-from tests.cli.conftest import Run
-from tests.messages_api import MODELS, Judge, MessagesApi, Refusal, call, catalogue, script, serve
+from tests.cli.conftest import Run, Serving
+from tests.messages_api import Refusal, call, script
 from tests.messages_api.script import endless
 
 SONNET, HAIKU, OPUS = "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus-5-5"
-Serving = Callable[..., Any]
-
-
-@pytest.fixture
-def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """Serves replies to the commands that are run inside; `windows` are those of the provider's models, by name."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
-
-    @contextmanager
-    def serving(replies: Any, **windows: int) -> Iterator[MessagesApi]:
-        listed = [replace(MODELS[name], window=tokens) for name, tokens in windows.items()]
-        with serve(replies, judge=Judge(models={**MODELS, **catalogue(listed)})) as api:
-            monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
-            yield api
-
-    return serving
 
 
 def session_of(folder: Path, name: str = "run-1") -> Session:
@@ -244,9 +226,7 @@ def test_a_result_of_one_line_is_counted_as_one(run: Run, tmp_path: Path) -> Non
     script = tmp_path / "replies.json"
     call = {"type": "tool_use", "id": "toolu_1", "name": "write_file", "input": {"path": "a.txt", "content": "a"}}
     script.write_text(json.dumps([{"content": [call]}, {"content": "Done."}]))
-
     result = run("run", "write it", "--yes", "--script", str(script), folder=tmp_path)
-
     assert result.exit_code == 0 and "write_file: 1 line, " in result.stderr
 
 

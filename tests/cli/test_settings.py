@@ -70,7 +70,6 @@ def test_a_table_is_for_its_project_and_what_lies_in_it(person: Path, run: Run, 
         f'[project."{tmp_path}/other"]\npolicy = "mask"\n'
         f'[project."{project}"]\npolicy = "window"\n[project."{inner}"]\npolicy = "clear"\n'
     )
-
     assert planned(run, project)[0] == "window"
     assert planned(run, inner)[0] == "clear", "the innermost counts"
 
@@ -81,7 +80,6 @@ def test_a_run_begins_with_what_is_set(person: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(
         cli, ["-C", str(tmp_path), "run", "look", "--yes", "--script", str(tmp_path / "said.json")]
     )
-
     assert result.exit_code == 0, result.stderr
     with Session.open(tmp_path / ".ctxvc", "run-1") as session:
         meta = session.ledger().meta
@@ -91,7 +89,6 @@ def test_a_run_begins_with_what_is_set(person: Path, tmp_path: Path) -> None:
 def test_what_is_set_to_be_protected_is(person: Path, run: Run, project: Path) -> None:
     person.write_text('[defaults]\nprotect = ["docs/*.md"]\n')
     assert "docs/*.md" in planned(run, project)[0]
-
     result = run("plan", "--policy", "window", folder=project)
     assert result.exit_code == 0, "an option names another policy, which protects nothing"
 
@@ -141,7 +138,6 @@ def test_a_copy_of_an_accepted_file_is_not_accepted(person: Path, tmp_path: Path
     for file in (here, there):
         file.write_text("")
     project_trust.accept(here, b"")
-
     assert project_trust.is_accepted(here, b"")
     assert not project_trust.is_accepted(here, b"x")
     assert not project_trust.is_accepted(there, b"")
@@ -158,7 +154,6 @@ def test_a_projects_file_sets_nothing_that_runs_or_hides_something(
     (project / "evil.py").write_text("raise SystemExit('it ran')")
     (project / "ctxvc.toml").write_text(text)
     result = run("trust", "--yes", folder=project)
-
     assert result.exit_code == 2
     assert "ctxvc.toml" in result.stderr and "it ran" not in result.output
     assert planned(run, project)[0] == "default"
@@ -167,7 +162,6 @@ def test_a_projects_file_sets_nothing_that_runs_or_hides_something(
 def test_a_link_in_the_place_of_a_projects_file_is_refused(person: Path, run: Run, project: Path) -> None:
     (project / "ctxvc.toml").symlink_to(project / "elsewhere.toml")
     (project / "elsewhere.toml").write_text('policy = "mask"')
-
     assert run("trust", "--yes", folder=project).exit_code == 1
     assert run("status", folder=project).exit_code == 0, "what needs none of it goes on"
 
@@ -175,7 +169,6 @@ def test_a_link_in_the_place_of_a_projects_file_is_refused(person: Path, run: Ru
 def test_no_store_configures_anything(person: Path, run: Run, project: Path) -> None:
     (project / ".ctxvc" / "config.toml").write_text('[defaults]\npolicy = "mask"\n')
     (project / ".ctxvc" / "ctxvc.toml").write_text('policy = "mask"\n')
-
     assert planned(run, project)[0] == "default"
 
 
@@ -215,13 +208,11 @@ def test_the_pager_is_the_one_that_is_set(
     for name, setting in env.items():
         monkeypatch.setenv(name, setting)
     run(*words, "log", folder=project)
-
     assert started == ([pager] if pager else [])
 
 
 def test_an_alias_is_what_it_stands_for(person: Path, run: Run, project: Path) -> None:
     person.write_text('[alias]\nl = "log --oneline -n 2"\nfind = "grep -F \'off by one\'"\n')
-
     assert run("l", folder=project).stdout == run("log", "--oneline", "-n", "2", folder=project).stdout
     assert (
         run("find", "--archived", folder=project).stdout
@@ -247,7 +238,6 @@ def test_an_alias_that_makes_no_sense_is_an_error_with_its_line(
 ) -> None:
     person.write_text(f"[alias]\n# mine\n{alias}\n")
     result = run("status", folder=project)
-
     assert result.exit_code == 2
     assert f"{person}, line 3: " in result.stderr and problem in result.stderr
 
@@ -278,7 +268,6 @@ def test_a_file_that_is_wrong_is_an_error_that_names_the_line_and_nothing_is_don
 ) -> None:
     person.write_bytes(text if isinstance(text, bytes) else text.encode())
     result = run("note", "-m", "learned", folder=project)
-
     assert result.exit_code == 2
     assert str(person) in result.stderr and problem in result.stderr
     person.unlink()
@@ -288,7 +277,6 @@ def test_a_file_that_is_wrong_is_an_error_that_names_the_line_and_nothing_is_don
 def test_a_policy_that_there_is_none_of_names_the_file(person: Path, run: Run, project: Path) -> None:
     person.write_text('[defaults]\npolicy = "layerd"\n')
     result = run("plan", folder=project)
-
     assert result.exit_code == 2
     assert f"{person}: policy: no policy 'layerd'; did you mean layered" in result.stderr
 
@@ -313,7 +301,6 @@ def test_another_file_can_be_named_or_none(
     person.write_text('[defaults]\npolicy = "window"\n')
     other = tmp_path / "other.toml"
     other.write_text('[defaults]\npolicy = "clear"\n')
-
     monkeypatch.setenv("CTXVC_CONFIG", str(other))
     assert planned(run, project)[0] == "clear"
     monkeypatch.setenv("CTXVC_CONFIG", "")
@@ -325,7 +312,6 @@ def test_another_file_can_be_named_or_none(
 def test_a_file_that_others_can_change_is_refused(person: Path, run: Run, project: Path) -> None:
     person.write_text('[defaults]\npager = "less"\n')
     person.chmod(0o666)
-
     result = run("status", folder=project)
     assert result.exit_code == 2
     assert "others can change it" in result.stderr
@@ -335,5 +321,4 @@ def test_where_there_is_no_home_nothing_is_set(
     person: Path, run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOME")
-
     assert run("status", folder=project).exit_code == 0

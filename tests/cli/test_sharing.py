@@ -14,20 +14,6 @@ from tests.cli.conftest import Run
 from tests.sharing.clones import everything, refs
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Path:
-    path = tmp_path / "sessions.git"
-    subprocess.run(["git", "init", "-q", "--bare", str(path)], check=True)
-    return path
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
-    folder = tmp_path / "other"
-    folder.mkdir()
-    return folder
-
-
 def ran(run: Run, *arguments: str | Path, folder: Path) -> Result:
     result = run(*arguments, folder=folder)
     assert result.exit_code == 0, result.stderr
@@ -61,20 +47,6 @@ def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
 
 
 @pytest.mark.slow
-def test_what_was_pulled_is_searched_explained_asked_and_exported(
-    run: Run, project: Path, server: Path, other: Path
-) -> None:
-    shared(run, project, server)
-    ran(run, "clone", server, folder=other)
-
-    there = ran(run, "grep", "--all", "assert", folder=project).stdout
-    assert there and ran(run, "grep", "--all", "assert", folder=other).stdout == there
-    assert ran(run, "status", "--session", "demo", folder=other).stdout
-    assert ran(run, "export", "--session", "demo", "--format", "claude-code", folder=other).stdout
-    assert ran(run, "verify", folder=other).exit_code == 0
-
-
-@pytest.mark.slow
 def test_everybodys_sessions_are_listed_without_fetching_them(
     run: Run, project: Path, server: Path, other: Path
 ) -> None:
@@ -93,54 +65,6 @@ def test_everybodys_sessions_are_listed_without_fetching_them(
     assert run("sessions", "--remote", folder=other).exit_code == 1
 
 
-def test_a_scope_that_both_continued_is_told_with_the_command_that_joins_them(
-    run: Run, project: Path, server: Path, other: Path
-) -> None:
-    shared(run, project, server)
-    ran(run, "clone", server, "--as", "desktop", folder=other)
-    ran(run, "remote", "add", server, "--yes", folder=other)
-    ran(run, "note", "-m", "of the desktop", "--session", "demo", folder=other)
-    ran(run, "push", folder=other)
-    ran(run, "note", "-m", "of the laptop", "--session", "demo", folder=project)
-    scope = json.loads(ran(run, "scopes", "--session", "demo", "--json", folder=project).stdout)
-    current = next(item["name"] for item in scope["items"] if item["current"])
-
-    pulled = ran(run, "pull", folder=project).stdout
-
-    assert f"`ctxvc goto {current}@desktop --session demo` joins them" in pulled
-    ran(run, "show", f"demo/{current}@desktop", folder=project)
-    ran(run, "goto", f"{current}@desktop", "--session", "demo", "-m", "joined", folder=project)
-    assert ran(run, "verify", folder=project).exit_code == 0
-
-
-@pytest.mark.slow
-def test_a_session_taken_back_is_no_longer_listed(run: Run, project: Path, server: Path) -> None:
-    shared(run, project, server)
-
-    ran(run, "unshare", "demo", folder=project)
-
-    listed = json.loads(ran(run, "sessions", "--remote", "--json", folder=project).stdout)["items"]
-    assert "demo" not in {item["name"] for item in listed}
-    ran(run, "unshare", "demo", "--undo", folder=project)
-    assert "pushed 1 session" in ran(run, "push", folder=project).stdout
-
-
-@pytest.mark.slow
-def test_a_purge_goes_along_only_if_a_person_says_so(run: Run, project: Path, server: Path, other: Path) -> None:
-    shared(run, project, server)
-    ran(run, "clone", server, folder=other)
-    purged = ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
-    assert "`ctxvc push --after-purge` replaces it" in purged.stdout and "--force" not in purged.stdout
-
-    refused = run("push", folder=project)
-    assert refused.exit_code == 1 and "push --after-purge" in refused.stderr
-    assert "The purge went along" in ran(run, "push", "--after-purge", folder=project).stdout
-    refused = run("pull", folder=other)
-    assert refused.exit_code == 1 and "pull --accept-purge" in refused.stderr
-    ran(run, "pull", "--accept-purge", folder=other)
-    assert b"careful engineer" not in everything(other / ".ctxvc"), "it was in a system prompt alone"
-
-
 def test_a_path_is_the_same_remote_from_every_folder(run: Run, project: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "near.git")], check=True)
     (project / "src").mkdir()
@@ -156,9 +80,7 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
     subprocess.run(
         ["git", f"--git-dir={project / '.ctxvc'}", "bundle", "create", "-q", str(bundle), "--all"], check=True
     )
-
     cloned = ran(run, "clone", bundle, folder=other)
-
     assert "demo" in cloned.stdout and ran(run, "verify", folder=other).exit_code == 0
 
 
@@ -180,13 +102,11 @@ def test_a_bundle_fills_a_new_store(run: Run, project: Path, other: Path, tmp_pa
 )
 def test_what_cannot_be_done_is_refused_in_words(run: Run, project: Path, words: list[str], code: int) -> None:
     result = run(*words, folder=project)
-
     assert result.exit_code == code and result.stderr and "Traceback" not in result.stderr
 
 
 def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path) -> None:
     result = run("remote", "add", server, folder=project)
-
     assert result.exit_code == 1 and "--yes" in result.stderr
     assert "no remotes" in ran(run, "remote", folder=project).stdout
 
@@ -194,9 +114,7 @@ def test_nothing_is_added_without_consent(run: Run, project: Path, server: Path)
 def test_the_projects_own_code_repository_is_refused(run: Run, project: Path, server: Path) -> None:
     for arguments in (["init", "-q"], ["remote", "add", "origin", str(server)]):
         subprocess.run(["git", "-C", str(project), *arguments], check=True)
-
     refused = run("remote", "add", server, "--yes", folder=project)
-
     assert refused.exit_code == 1 and "own code" in refused.stderr and "--i-know" in refused.stderr
     ran(run, "remote", "add", server, "--yes", "--i-know", folder=project)
 

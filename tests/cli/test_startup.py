@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,24 +13,17 @@ from click.testing import CliRunner
 from ctxvc.claude_code import compaction
 from ctxvc.cli import main
 from ctxvc.cli.command_list import COMMANDS
-from tests.cli.conftest import Run
+from tests.cli.conftest import ROOT, Run, printed
 from tests.making.played_host import SESSION, PlayedHost
 
-ROOT = Path(main.__file__).parents[2]
 HEAVY = {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
 
 
 def loaded(code: str, folder: Path = ROOT) -> set[str]:
     """The modules that are loaded after `code`."""
-    result = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\nprint('modules', *sys.modules)"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(result.stdout.splitlines()[-1].split())
+    ended, out, _ = printed("-c", f"import sys\n{code}\nprint('modules', *sys.modules)", folder=folder)
+    assert ended == 0
+    return set(out.splitlines()[-1].split())
 
 
 def _run(*arguments: str) -> str:
@@ -46,7 +37,6 @@ def test_the_entry_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["nonsense"]], ids=" ".join)
 def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
     found = loaded(_run(*words))
-
     assert not HEAVY & found
     assert "msgspec" not in found
     assert not [name for name in found if name.startswith("ctxvc.store")]
@@ -56,7 +46,6 @@ def test_help_loads_no_command_and_no_store(words: list[str]) -> None:
 def test_a_command_loads_only_what_it_needs(built: Path, command: str) -> None:
     loaded(_run(command), built)  # counts tokens, once
     found = loaded(_run(command), built)
-
     assert "ctxvc.store.secrets.redaction" in found
     assert not (HEAVY - {"pygit2", "sqlite3"}) & found
     # What looks for secrets has many patterns, and these two show what is redacted already.
@@ -79,17 +68,10 @@ def test_a_compaction_in_a_host_loads_no_tokenizer_for_its_stubs(tmp_path: Path)
     settings.write_text("[claude-code]\nalways = true\n")
     event = {"session": SESSION, "folder": str(host.project), "trigger": "auto", "messages": host.messages}
 
-    result = subprocess.run(
-        [sys.executable, "-c", HOOK],
-        env={**host.env, "PYTHONPATH": str(ROOT), "CTXVC_CONFIG": str(settings)},
-        input=json.dumps(event).encode(),
-        capture_output=True,
-        check=True,
-    )
-
-    answer = json.loads(result.stdout)
-    assert " archived, 0 lost" in answer["line"]
-    used = set(result.stderr.decode().split())
+    env = {**host.env, "CTXVC_CONFIG": str(settings)}
+    _, out, err = printed("-c", HOOK, folder=tmp_path, env=env, stdin=json.dumps(event))
+    assert " archived, 0 lost" in json.loads(out)["line"]
+    used = set(err.split())
     assert "ctxvc.tokens.byte_pairs" in used
     extra = {"tiktoken", "click", "rich", "wcwidth", "concurrent.futures"} & used
     assert not extra

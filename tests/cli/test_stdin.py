@@ -30,7 +30,6 @@ def given(stdin: str | bytes, *arguments: str, folder: Path) -> Result:
 def test_a_text_is_read_from_stdin(words: list[str], look: list[str], shown: str, project: Path) -> None:
     given("", "restore", "B6", folder=project)
     done = given("learned on stdin\nin two lines\n", *words, folder=project)
-
     assert (done.exit_code, done.stderr) == (0, "")
     assert shown in given("", *look, folder=project).stdout
 
@@ -39,7 +38,6 @@ def test_a_recording_is_imported_from_stdin_and_known_again(tmp_path: Path) -> N
     first = given(CHAT, "import", "-", "--json", folder=tmp_path)
     again = given(CHAT, "import", "-", "--json", folder=tmp_path)
     other = given(CHAT.replace(b"hi", b"ho"), "import", "-", "--json", folder=tmp_path)
-
     items = [json.loads(done.stdout)["items"][0] for done in (first, again, other)]
     assert [item["path"] for item in items] == ["-", "-", "-"]
     assert [item["created"] for item in items] == [True, False, True]
@@ -48,7 +46,6 @@ def test_a_recording_is_imported_from_stdin_and_known_again(tmp_path: Path) -> N
 
 def test_an_export_to_dash_goes_to_stdout(project: Path) -> None:
     done = given("", "export", "-o", "-", folder=project)
-
     assert json.loads(done.stdout)["messages"]
     assert not (project / "-").exists()
 
@@ -56,7 +53,6 @@ def test_an_export_to_dash_goes_to_stdout(project: Path) -> None:
 def test_bytes_that_are_no_text_are_refused_and_nothing_is_written(project: Path) -> None:
     before = given("", "notes", folder=project).stdout
     done = given(b"caf\xe9", "note", "-m", "-", folder=project)
-
     assert done.exit_code == 1
     assert "stdin is not UTF-8" in done.stderr
     assert given("", "notes", folder=project).stdout == before
@@ -64,6 +60,5 @@ def test_bytes_that_are_no_text_are_refused_and_nothing_is_written(project: Path
 
 def test_stdin_stands_for_one_thing_only(project: Path) -> None:
     done = given("x", "purge", "--text", "-", "--text", "-", folder=project)
-
     assert done.exit_code == 1
     assert "twice" in done.stderr

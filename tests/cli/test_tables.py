@@ -57,7 +57,6 @@ def test_the_least_important_columns_are_left_out_and_named() -> None:
 def test_where_not_even_the_least_has_room_every_text_is_narrowed() -> None:
     rows = [["a-long-identifier", "12", "3", "a label that is quite long"]]
     lines = list(aligned(HEADER, rows, width=40, right=[False, True, True, False], least=[0, 0, 0, 24]))
-
     assert max(map(breadth, lines)) <= 40
     assert lines[1].split()[1:3] == ["12", "3"], "numbers stay whole"
 
@@ -79,7 +78,6 @@ def test_a_sentence_is_broken_at_spaces_and_a_path_is_not() -> None:
 @given(st.text("ab日 /", max_size=40), st.integers(4, 20))
 def test_no_word_is_lost_where_a_sentence_is_broken(text: str, width: int) -> None:
     lines = list(wrapped(text, width))
-
     assert " ".join(lines).split() == text.split()
     assert all(breadth(line) <= width or len(line.split()) == 1 for line in lines)
 
@@ -117,7 +115,6 @@ def test_an_emoji_of_several_code_points_is_one_character(text: str, cells: int)
 
 def test_columns_are_straight_beside_emoji() -> None:
     lines = drawn(100, [["👩‍💻 ❤️", "1", "1", "x"], ["👍🏽", "1", "1", "x"], ["plain", "1", "1", "x"]])
-
     assert lines[1:] == ["👩‍💻 ❤️       1      1  x", "👍🏽          1      1  x", "plain       1      1  x"]
 
 
@@ -134,7 +131,6 @@ def test_a_table_of_plain_characters_agrees_with_the_look_up(text: str) -> None:
 
 def test_each_plain_character_takes_one_cell() -> None:
     plain = [chr(number) for number in range(0x3000) if _ONE_CELL_EACH.fullmatch(chr(number))]
-
     assert not [character for character in plain if [cells for _, cells in _graphemes(character)] != [1]]
 
 

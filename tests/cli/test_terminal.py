@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 import time
@@ -83,7 +82,6 @@ def _width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
     text, code = on_terminal("--color", "never", "status", folder=built, COLUMNS="80")
-
     header, *rows, remark = text[text.index("ID ") :].splitlines()
     assert code == 0
     assert len(rows) == 14
@@ -97,14 +95,12 @@ def test_a_table_is_aligned_and_fits_the_terminal(built: Path) -> None:
 def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
     text, _ = on_terminal("--color", "never", "status", folder=built)
     assert "~189 of 200k tokens" in text
-
     text, _ = on_terminal("--color", "never", "log", folder=built)
     assert "turn 2  2026-03-01 12:00  1.0k" in text
 
 
 def test_ages_are_in_the_unit_that_fits() -> None:
     now = 1_772_366_400  # 2026-03-01T12:00:00Z
-
     assert ago("2026-03-01T11:59:50Z", now) == "10 s ago"
     assert ago("2026-03-01T11:57:00Z", now) == "3 min ago"
     assert ago("2026-03-01T09:00:00.500Z", now) == "2 h ago"
@@ -133,9 +129,7 @@ def test_who_decides_about_colours(
     options: list[str], env: dict[str, str], terminal: bool, coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
-
     output = Output(json=False, color=(options or ["", "auto"])[1], pager=False, env={"TERM": "xterm", **env})
-
     assert output.colors is coloured
 
 
@@ -150,7 +144,6 @@ def test_the_layout_is_the_same_with_and_without_colours(built: Path, on_screen:
     for arguments in (["status"], ["log"], ["diff", "step:1"], ["prompt"], ["doctor"]):
         coloured = on_screen("--color", "always", *arguments, folder=built).output
         plain = on_screen("--color", "never", *arguments, folder=built).output
-
         assert COLOUR.search(coloured) and not COLOUR.search(plain)
         assert _bare(coloured) == _bare(plain)
 
@@ -181,22 +174,9 @@ def test_nothing_recorded_can_steer_a_terminal(built: Path, run: Run, on_screen:
 @pytest.mark.parametrize("words", [["status", "--all"], ["show", "B2"]], ids=" ".join)
 def test_nothing_recorded_can_steer_a_real_terminal(words: list[str], built: Path, on_screen: Run) -> None:
     text, code = on_terminal("--session", "hostile", *words, folder=built)
-
     assert code == 0
     assert not STEERING.search(COLOUR.sub("", text))
     assert text == on_screen("--session", "hostile", *words, folder=built).output
-
-
-def test_raw_bytes_are_written_as_they_are(built: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "ctxvc", "--session", "hostile", "show", "--raw", "B1"],
-        cwd=built,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=True,
-    )
-
-    assert result.stdout == f"question {HOSTILE}".encode()
 
 
 def test_a_name_in_the_arguments_cannot_steer_a_terminal(run: Run, built: Path) -> None:
@@ -216,26 +196,25 @@ def test_a_name_in_the_arguments_cannot_steer_a_terminal(run: Run, built: Path) 
 def test_a_path_in_a_message_cannot_steer_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[2Jfolder\x9b"
     folder.mkdir()
-
     text, code = on_terminal("status", folder=folder)
-
     assert code == 1
     assert "\\x1b[2Jfolder\\x9b" in text
     assert not COLOUR.search(text)
 
 
-def test_what_is_well_is_green(built: Path) -> None:
-    assert "\x1b[32mok" in on_terminal("doctor", folder=built)[0]
-
-
 # --- the pager
 
 
-def test_a_long_answer_goes_through_the_pager_that_is_set(built: Path) -> None:
+def test_a_long_answer_goes_through_the_pager_that_is_set_and_less_is_told_to_leave_at_once_where_all_fits(
+    built: Path,
+) -> None:
     text, code = on_terminal("log", folder=built, CTXVC_PAGER="sed s/^/paged:/", GIT_PAGER="false", PAGER="false")
-
     assert code == 0
     assert text.count("paged:") >= len(text.splitlines()) - 1 > 8  # the notice on the waiting record is no part of it
+    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'")
+    assert "LESS=FRX" in text
+    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'", LESS="S")
+    assert "LESS=S" in text
 
 
 @pytest.mark.parametrize("setting", [{"CTXVC_PAGER": "cat"}, {"CTXVC_PAGER": ""}], ids=["cat", "empty"])
@@ -251,18 +230,9 @@ def test_no_pager_is_run_for_json_or_when_told_not_to(built: Path) -> None:
 
 def test_a_pager_that_is_left_early_is_no_failure(built: Path) -> None:
     text, code = on_terminal("prompt", folder=built, CTXVC_PAGER="head -1")
-
     assert code == 0
     assert "Traceback" not in text
     assert len(text.splitlines()) == 1
-
-
-def test_less_is_told_to_leave_at_once_where_all_fits(built: Path) -> None:
-    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'")
-    assert "LESS=FRX" in text
-
-    text, _ = on_terminal("log", folder=built, CTXVC_PAGER="sh -c 'cat >/dev/null; echo LESS=$LESS'", LESS="S")
-    assert "LESS=S" in text
 
 
 # --- progress
@@ -309,7 +279,6 @@ def test_a_bar_says_how_fast_it_goes_and_how_much_time_is_left(monkeypatch: pyte
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     bar = Progress("importing", 1_000_000)
     bar._done = 200_000
-
     assert bar._line(104.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 50.0 kB/s, 16 s left"
     assert bar._line(101.0) == "importing [████░░░░░░░░░░░░░░░░] 200.0 kB, 200.0 kB/s", "too early to say"
     bar._done = 1_000
@@ -336,7 +305,6 @@ def test_what_may_take_a_while_shows_how_far_it_is(bars: list[str], run: Run, pr
 
 def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) -> None:
     text, _ = on_terminal("--session", "hostile", "prompt", "--json", folder=built)
-
     assert json.loads(text) == json.loads(run("--session", "hostile", "prompt", "--json", folder=built).stdout)
 
 
@@ -345,7 +313,6 @@ def test_json_on_a_terminal_says_the_same_as_in_a_pipe(built: Path, run: Run) ->
 
 def test_what_matches_is_marked_and_stands_below_its_block(built: Path, on_screen: Run) -> None:
     told = on_screen("grep", "add.3[12], 1.*=", folder=built, width=80).stdout
-
     assert "\x1b[31m\x1b[1madd(31, 1) ==\x1b[0m 32" in told
     assert COLOUR.sub("", told).splitlines() == [
         "demo/main:B6  tool_result, archived, step 1",
@@ -377,7 +344,6 @@ def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp
     line = "x" * 3000 + " the needle " + "日本" * 1500
     (tmp_path / "chat.json").write_text(json.dumps({"messages": [{"role": "user", "content": line}]}))
     run("import", "--final", str(tmp_path / "chat.json"), folder=tmp_path)
-
     told = on_screen("grep", "needle", folder=tmp_path, width=80).stdout
     assert "\x1b[31m\x1b[1mneedle\x1b[0m" in told
     assert max(map(breadth, COLOUR.sub("", told).splitlines())) <= 80
@@ -385,7 +351,6 @@ def test_of_a_long_line_the_match_is_what_is_shown(on_screen: Run, run: Run, tmp
 
 def test_a_folder_is_named_before_grep_and_context_after_it(run: Run, built: Path) -> None:
     result = run("grep", "-C", str(built), "assert", folder=built)
-
     assert result.exit_code == 2
     assert "not a valid integer" in result.stderr
 
@@ -399,7 +364,6 @@ def test_states_changes_and_the_current_session_have_colours_of_their_own(
     run("pin", "B11", folder=project)
     run("delete", "B12", "-m", "no need", folder=project)
     status, ops, sessions = (on_screen(word, folder=project).stdout for word in ("status", "ops", "sessions"))
-
     assert re.search(r"\x1b\[36mpinned +\x1b\[0m", status)
     assert re.search(r"\x1b\[31mdeleted by user +\x1b\[0m", status)
     assert re.search(r"\x1b\[32m *−[0-9.k]+\x1b\[0m", ops), "what made room is green"

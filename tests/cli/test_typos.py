@@ -30,7 +30,6 @@ from tests.cli.conftest import Run
 )
 def test_what_may_have_been_meant_is_named(words: list[str], suggested: str, run: Run, project: Path) -> None:
     result = run(*words, folder=None if words[0] == "statsu" else project)
-
     assert result.exit_code in (1, 2)
     assert suggested in result.stderr
 

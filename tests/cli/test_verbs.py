@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,64 +11,14 @@ import pytest
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.verb import left_out
 from ctxvc.core.ledger.ledger import Group
-from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
-from tests.cli.conftest import STEERING, Run
+from tests.cli.conftest import STEERING, Run, answer
 from tests.making.project import HOSTILE
-
-
-def answer(run: Run, project: Path, *arguments: str, code: int = 0) -> Any:
-    result = run(*arguments, "--json", folder=project)
-    assert result.exit_code == code, result.output
-    return json.loads(result.stdout)
 
 
 def states(run: Run, project: Path, *blocks: str) -> list[str]:
     return [answer(run, project, "show", block)["row"].get("state", "visible") for block in blocks]
-
-
-def test_what_is_archived_is_a_stub_and_a_rename_and_comes_back(run: Run, project: Path) -> None:
-    said = "The sum is off by one in app.py."
-    assert said in run("prompt", folder=project).stdout
-
-    told = answer(run, project, "archive", "B2-B10", "-m", "the first look")
-
-    (group,) = told["groups"]
-    assert group["stub"].startswith("[archived G2@")
-    assert "the first look" in group["stub"]
-    assert group["members"] == [item["id"] for item in told["items"]]
-    assert told["tokens_after"] < told["tokens_before"]
-    assert all(item["path"].startswith("archive/") for item in told["items"])
-    prompt = run("prompt", folder=project).stdout
-    assert group["stub"] in prompt
-    assert said not in prompt
-
-    back = answer(run, project, "restore", "G2")
-    assert group["level"] == 2  # B6 had left by itself before
-    assert back["groups"] == [{"id": "G2", "level": 2, "members": [], "stub": group["stub"]}]
-    assert {item["state"] for item in back["items"]} == {"visible"}
-    assert said in run("prompt", folder=project).stdout
-
-
-def test_a_call_and_its_result_come_back_together(run: Run, project: Path) -> None:
-    run("archive", "B2-B10", "-m", "x", folder=project)
-
-    told = answer(run, project, "restore", "B5")
-
-    assert [item["id"] for item in told["items"]] == ["B5", "B7"]
-
-
-def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run: Run, project: Path) -> None:
-    result = run("archive", "B1", "B3", "B99", folder=project)
-
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.splitlines() == [
-        "skipped: not here, or not completely: B99",
-        "skipped B1: a human wrote it; a person must remove it explicitly",
-        "skipped B3: 21 tokens would replace 7",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +28,6 @@ def test_where_nothing_is_done_the_exit_code_is_1_and_every_reason_is_given(run:
 )
 def test_whatever_is_asked_for_the_reasons_are_short(words: list[str], run: Run, project: Path) -> None:
     result = run(*words, "--actor", "agent", folder=project)
-
     assert 0 < len(result.stderr) < 1_000
 
 
@@ -95,54 +43,6 @@ def test_one_reason_is_one_line_however_many_blocks_it_holds_for() -> None:
     assert lines[0].endswith(" and 188 more: it is already in G2")
     assert lines[-1] == "skipped others, for 12 other reasons; --json lists them"
     assert list(left_out("archive", problems[:1])) == ["skipped B2: it is already in G2"]
-
-
-def test_a_part_that_can_be_done_is_done_and_the_rest_is_said(run: Run, project: Path) -> None:
-    result = run("archive", "B1-B10", "-m", "the look", folder=project)
-
-    assert result.exit_code == 0
-    assert "skipped B1: a human wrote it" in result.stderr
-    assert states(run, project, "B1", "B2", "B10") == ["visible", "archived", "archived"]
-
-
-def test_an_agent_may_less_than_a_person(run: Run, project: Path) -> None:
-    run("delete", "B13", "-m", "no need", "--actor", "agent", folder=project)
-    assert states(run, project, "B13") == ["deleted"]
-
-    refused = answer(run, project, "restore", "B13", "--actor", "agent", code=1)
-    assert [problem["why"] for problem in refused["problems"]] == ["not allowed"]
-    assert answer(run, project, "restore", "B13")["items"][0]["state"] == "visible"
-
-    protected = answer(run, project, "archive", "B14", "--actor", "agent", code=1)
-    assert [problem["why"] for problem in protected["problems"]] == ["protected"]
-
-
-def test_what_a_human_wrote_leaves_only_when_a_person_says_so(run: Run, project: Path) -> None:
-    assert run("delete", "B11", "-m", "a secret", folder=project).exit_code == 1
-    assert run("delete", "B11", "-m", "a secret", "--allow-user", "--actor", "agent", folder=project).exit_code == 2
-    assert states(run, project, "B11") == ["visible"]
-
-    assert run("delete", "B11", "-m", "a secret", "--allow-user", folder=project).exit_code == 0
-    assert states(run, project, "B11") == ["deleted"]
-    assert "Fix it." not in run("prompt", folder=project).stdout
-
-
-def test_a_deletion_needs_a_reason(run: Run, project: Path) -> None:
-    assert run("delete", "B13", folder=project).exit_code == 2
-    result = run("delete", "B13", "-m", " ", folder=project)
-    assert result.exit_code == 1
-    assert "a reason is needed" in result.stderr
-    assert states(run, project, "B13") == ["visible"]
-
-
-def test_a_pinned_block_stays_until_it_is_unpinned(run: Run, project: Path) -> None:
-    run("pin", "B6", folder=project)
-    run("pin", "B7", folder=project)
-
-    assert states(run, project, "B7") == ["pinned"]
-    assert "it is pinned" in run("archive", "B7", folder=project).stderr
-    assert run("unpin", "B7", folder=project).exit_code == 0
-    assert run("unpin", "B7", folder=project).exit_code == 1
 
 
 def test_undo_takes_back_one_change_after_the_other(run: Run, project: Path) -> None:
@@ -190,13 +90,6 @@ def test_what_another_writer_changed_meanwhile_ends_with_4(
     assert states(run, project, "B7") == ["visible"]
 
 
-def test_a_block_of_another_scope_cannot_be_changed_from_here(run: Run, project: Path) -> None:
-    result = run("--session", "branched", "archive", "agent-1:B5", folder=project)
-
-    assert result.exit_code == 1
-    assert "skipped" in result.stderr
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -218,20 +111,12 @@ def test_nothing_recorded_or_given_can_steer_a_terminal(
     told += run("--session", "hostile", "restore", "B2,B3", folder=project).output
     told += run("--session", "hostile", "status", "--all", folder=project).output
     told += run("--session", "hostile", "log", folder=project).output
-
     assert not STEERING.search(told)
-
-
-def test_what_is_done_is_on_the_disk_for_the_next_process(run: Run, project: Path) -> None:
-    run("pin", "B7", folder=project)
-    with Store(project / ".ctxvc") as store:
-        assert Session(StoredSession.open(store, "demo")).ledger()["B7"].state == "pinned"
 
 
 def test_what_is_told_of_the_prompt_is_what_stands_then(run: Run, project: Path) -> None:
     """The cut that comes with a change takes earlier thinking away, which the change alone does not."""
     told = answer(run, project, "restore", "G1")
-
     status = answer(run, project, "status")
     assert status["used"] == told["tokens_after"]
     assert "Look at the test first." not in run("prompt", folder=project).stdout

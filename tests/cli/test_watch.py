@@ -6,8 +6,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,11 +13,9 @@ import pytest
 
 from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import create
-from tests.cli.conftest import Run
+from tests.cli.conftest import INTERRUPTIBLE, Run, python
 from tests.making.host import history, single_import
 from tests.recording.test_files import CONVERSATION, write
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -39,7 +35,6 @@ def once(run: Run, place: Path, *arguments: str | Path) -> list[dict[str, object
 
 def test_a_look_takes_what_is_new(run: Run, place: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *CONVERSATION[:6])
-
     assert [item["units"] for item in once(run, place, path)] == [2]
     assert once(run, place, path) == []
     write(path, *CONVERSATION)
@@ -93,29 +88,15 @@ def test_a_path_that_is_not_there_is_told_at_once(
     run: Run, place: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     good = write(tmp_path / "s.jsonl", *CONVERSATION)
-
     result = run("watch", *words, good, tmp_path / "typo", folder=place)
-
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"no such file or folder: {tmp_path / 'typo'}" in result.stderr and "hint:" in result.stderr
 
 
-#: Shells start what runs in the background with interrupts ignored, which is inherited.
-INTERRUPTIBLE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom ctxvc.cli.main import run; run()"
-)
-
-
 def test_a_growing_file_is_followed_until_it_is_interrupted(place: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", *CONVERSATION[:1])
-    process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "watch", "--interval", "0.05", str(path)],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = [*INTERRUPTIBLE, "watch", "--interval", "0.05", str(path)]
+    process = python(*arguments, folder=place, env={"PYTHONUNBUFFERED": "1"})
     assert process.stdout
     for number in (6, 11):
         write(path, *CONVERSATION[:number])
@@ -139,8 +120,6 @@ def test_every_growing_format_can_be_watched(run: Run, place: Path, recordings: 
             once(run, place, path)
         os.utime(path, (1, 1))
         once(run, place, path)
-        name = sorted(history(place / FOLDER))
+        recorded = history(place / FOLDER)
         single = single_import(path.parent, path)
-        held = history(place / FOLDER)
-        assert all(held[scope] == commits for scope, commits in single.items() if scope in held), source
-        assert set(single) <= set(name), source
+        assert {scope: recorded.get(scope) for scope in single} == single, source

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import time as clock
 from pathlib import Path
 from typing import Any
@@ -13,79 +11,32 @@ import msgspec
 import pytest
 
 from ctxvc.cli.commands import why as schemas
+from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import result_part
-from ctxvc.core.recording.events import Opened, Said
 from ctxvc.inspection.edits import Change, changes, may_change, needle, same_file, script, unread
-from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import links_inbox
 from ctxvc.store.project.links_inbox import CodeCommit
 from ctxvc.store.project.locate import FOLDER
-from ctxvc.store.store import Store, create
+from ctxvc.store.store import Store
 from tests.cli.conftest import Run
+from tests.making.code import KEYS, LOGIN, commit, in_git
 from tests.making.project import HOSTILE, call, human, reply, results, time
 
-LOGIN = 'def login(user):\n    return check_password(user, "ü")\n'
 #: A program that replaces texts in a file.
 PROGRAM = "python3 - <<'PY'\np = 'src/a.py'  # it's this\ns = open(p).read()\n{}\nopen(p, 'w').write(s)\nPY"
-KEYS = "def with_key(key):\n    return known_keys.get(key)\n"
-
-
-def in_git(folder: Path, *arguments: str, at: str = time(30)) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    env = {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at, "PATH": os.environ["PATH"]}
-    result = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True, env=env)
-    return result.stdout.strip()
-
-
-def commit(folder: Path, files: dict[str, str], *, at: str = time(30), subject: str = "a change") -> str:
-    for name, words in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(words)
-    in_git(folder, "add", *files)
-    in_git(folder, "commit", "-q", "-m", subject, at=at)
-    return in_git(folder, "rev-parse", "HEAD")
-
-
-@pytest.fixture
-def app(tmp_path: Path) -> Path:
-    """A project with a recorded session: a login is written in turn 1, keys in turn 2, and both tested in between."""
-    folder = tmp_path / "app"
-    folder.mkdir()
-    in_git(folder, "init", "-q", ".")
-    with create(folder / FOLDER) as store:
-        store.now = lambda: 1772370000
-        opened = Opened(format="claude-code", source="recording-1", time=time(1))
-        messages = [
-            human("Add a login", 1),
-            reply(
-                2,
-                {"type": "text", "text": "I write it."},
-                call("Write", "c1", file_path=f"{folder}/src/login.py", content=LOGIN),
-            ),
-            results(3, result_part("ok", "c1")),
-            reply(4, {"type": "text", "text": "Now a test."}, call("Bash", "c2", command="pytest")),
-            results(5, result_part("1 passed", "c2")),
-            reply(6, call("Bash", "c3", command="git commit -am 'add a login'")),
-            results(7, result_part("[main 1234567] add a login", "c3")),
-            reply(8, {"type": "text", "text": "The login is there."}),
-            human("And with a key", 10),
-            reply(11, call("Edit", "c4", file_path="src/login.py", old_string='"ü")\n', new_string='"ü")\n' + KEYS)),
-            results(12, result_part("ok", "c4")),
-            reply(13, {"type": "text", "text": "Keys work, too."}),
-        ]
-        ingest(
-            store,
-            [opened, *(Said(message=each, end=end) for end, each in enumerate(messages, 1))],
-            name="work",
-            final=True,
-        )
-    return folder
 
 
 def link(folder: Path, commit: str, at: str, **more: str) -> None:
     with Store(folder / FOLDER) as store:
         links_inbox.post(store.path, CodeCommit(commit, str(folder), at, head=links_inbox.head(store.path), **more))
+
+
+def played(folder: Path, *messages: Message) -> None:
+    """The session of the project goes on with these."""
+    with Store(folder / FOLDER) as store, StoredSession.open(store, "work") as session:
+        session.append(*messages)
+        session.finish()
 
 
 def why(run: Run, folder: Path, what: str) -> Any:
@@ -121,9 +72,7 @@ def test_a_commit_is_of_the_lines_that_it_brought(run: Run, app: Path) -> None:
     first = commit(app, {"src/login.py": LOGIN}, at=time(6))
     second = commit(app, {"src/login.py": LOGIN + KEYS}, at=time(12))
     assert [call["step"] for call in why(run, app, first)["calls"]] == [1]
-
     told = why(run, app, second[:8])
-
     assert [(call["step"], call["lines"]) for call in told["calls"]] == [(5, 2)]
     assert (told["step"], told["turn"]) == (5, 2)
     assert [block["text"] for block in told["asked"]] == ["And with a key"]
@@ -151,9 +100,7 @@ def test_what_a_person_wrote_is_not_of_the_session_that_was_current(run: Run, ap
 
 def test_the_other_origins_of_a_commit_are_listed_with_their_lines(run: Run, app: Path) -> None:
     name = commit(app, {"src/login.py": LOGIN + "by = 'hand, alone'\n"}, at=time(8))
-
     told = why(run, app, name)
-
     assert (told["origin"], told["count"], told["total"]) == ("agent", 2, 3)
     assert told["alternatives"] == [{"origin": "human", "session": "", "scope": "", "step": 0, "lines": 1}]
     assert "66 %" in run("why", name, folder=app).stdout
@@ -171,10 +118,7 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
     assert [
         (conversation["origin"], conversation["session"], conversation["count"], conversation["ranges"])
         for conversation in answer["conversations"]
-    ] == [
-        ("agent", "work", 2, [[3, 4]]),
-        ("human", "", 1, [[1, 1]]),
-    ]
+    ] == [("agent", "work", 2, [[3, 4]]), ("human", "", 1, [[1, 1]])]
     assert answer["conversations"][0]["request"] == "Add a login"
     assert [(line["line"], line["origin"]) for line in answer["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
     shown = run("why", "src/login.py", folder=app).stdout
@@ -185,29 +129,28 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
 def test_a_line_that_is_not_committed_is_of_its_edit_too(run: Run, app: Path) -> None:
     commit(app, {"src/login.py": "# nothing\n"})
     (app / "src" / "login.py").write_text("# nothing\n" + LOGIN)
-
     told = why(run, app, "src/login.py:3")
-
     assert (told["commit"], told["origin"], told["step"]) == ("", "agent", 1)
     assert [call["address"] for call in told["calls"]] == ["work/main:B3"]
 
 
 def test_an_edit_that_failed_made_nothing(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        failed = call("Write", "c9", file_path="src/other.py", content="other = 'refused'\n")
-        session.append(human("Write", 50), reply(51, failed), results(52, result_part("no", "c9", error=True)))
-        session.finish()
+    failed = call("Write", "c9", file_path="src/other.py", content="other = 'refused'\n")
+    played(app, human("Write", 50), reply(51, failed), results(52, result_part("no", "c9", error=True)))
     commit(app, {"src/other.py": "other = 'refused'\n"}, at="2026-03-01T13:00:00Z")
-
     assert run("why", "src/other.py:1", folder=app).exit_code == 1
 
 
 def test_an_edit_that_failed_and_was_made_again_in_the_same_words_made_its_lines(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        again = [call("Write", name, file_path="src/other.py", content="other = 'at last'\n") for name in ("c8", "c9")]
-        session.append(human("Write", 50), reply(51, again[0]), results(52, result_part("no", "c8", error=True)))
-        session.append(reply(53, again[1]), results(54, result_part("ok", "c9")))
-        session.finish()
+    again = [call("Write", name, file_path="src/other.py", content="other = 'at last'\n") for name in ("c8", "c9")]
+    played(
+        app,
+        human("Write", 50),
+        reply(51, again[0]),
+        results(52, result_part("no", "c8", error=True)),
+        reply(53, again[1]),
+        results(54, result_part("ok", "c9")),
+    )
     commit(app, {"src/other.py": "other = 'at last'\n"}, at="2026-03-01T13:00:00Z")
 
     told = why(run, app, "src/other.py:1")
@@ -215,13 +158,11 @@ def test_an_edit_that_failed_and_was_made_again_in_the_same_words_made_its_lines
 
 
 def test_a_script_that_replaces_a_text_made_what_is_new_in_it_and_not_what_was_there(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        program = PROGRAM.replace("a.py", "login.py").format(
-            "s = s.replace('# typed by hand, alone\\nlogins = []', '# typed by hand, alone\\nlogins = read_all()')"
-        )
-        ran = call("Bash", "c9", command=program)
-        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
-        session.finish()
+    program = PROGRAM.replace("a.py", "login.py").format(
+        "s = s.replace('# typed by hand, alone\\nlogins = []', '# typed by hand, alone\\nlogins = read_all()')"
+    )
+    ran = call("Bash", "c9", command=program)
+    played(app, human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
     commit(app, {"src/login.py": LOGIN}, at=time(15))
     by_hand = "# typed by hand, alone\nlogins = []\nby = 'whom?'\n"
     commit(app, {"src/login.py": LOGIN + by_hand}, at=time(18))
@@ -236,21 +177,16 @@ def test_a_script_that_replaces_a_text_made_what_is_new_in_it_and_not_what_was_t
 
 
 def test_text_written_after_the_commit_is_not_where_it_came_from(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        again = call("Write", "c9", file_path="src/login.py", content=LOGIN)
-        session.append(human("Write it anew", 50), reply(51, again), results(52, result_part("ok", "c9")))
-        session.finish()
+    again = call("Write", "c9", file_path="src/login.py", content=LOGIN)
+    played(app, human("Write it anew", 50), reply(51, again), results(52, result_part("ok", "c9")))
     name = commit(app, {"src/login.py": LOGIN}, at="2026-03-01T11:59:05Z")  # its clock is a minute behind
-
     assert why(run, app, name)["step"] == 1
 
 
 def test_after_amend_rebase_and_squash_lines_are_still_of_their_edits(run: Run, app: Path) -> None:
     base = commit(app, {"README.md": "an app\n"}, at=time(0))
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        more = call("Edit", "c9", file_path="src/login.py", old_string="user, ", new_string="user, known, ")
-        session.append(human("Known ones", 20), reply(21, more), results(22, result_part("ok", "c9")))
-        session.finish()
+    more = call("Edit", "c9", file_path="src/login.py", old_string="user, ", new_string="user, known, ")
+    played(app, human("Known ones", 20), reply(21, more), results(22, result_part("ok", "c9")))
     commit(app, {"src/login.py": LOGIN}, at=time(6))
     (app / "src" / "login.py").write_text("import keys_by_hand\n" + LOGIN)
     in_git(app, "commit", "-q", "--amend", "-am", "amended", at=time(25))
@@ -281,37 +217,27 @@ def test_after_amend_rebase_and_squash_lines_are_still_of_their_edits(run: Run, 
 def test_what_a_script_wrote_is_read_from_its_text_and_the_difference(
     run: Run, app: Path, command: str, before: str, after: str
 ) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        ran = call("Bash", "c9", command=command)
-        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
-        session.finish()
+    ran = call("Bash", "c9", command=command)
+    played(app, human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
     commit(app, {"src/login.py": before}, at=time(15))
     commit(app, {"src/login.py": after}, at=time(30))
-
     told = why(run, app, "HEAD")
-
     assert (told["origin"], told["evidence"], told["step"], told["calls"][0]["tool"]) == ("agent", "script", 7, "Bash")
 
 
 def test_lines_that_only_a_script_can_have_made_are_unknown(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        ran = call("Bash", "c9", command="python3 make.py > src/login.py")
-        session.append(human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
-        session.finish()
+    ran = call("Bash", "c9", command="python3 make.py > src/login.py")
+    played(app, human("By script", 20), reply(21, ran), results(22, result_part("", "c9")))
     commit(app, {"src/login.py": LOGIN}, at=time(15))
     commit(app, {"src/login.py": LOGIN + "made = 'by whom?'\n"}, at=time(30))
-
     told = why(run, app, "HEAD")
-
     assert (told["origin"], told["session"]) == ("unknown", "")
     assert "a script that ran then may have: work/main:B" in told["basis"]
 
 
 def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
-
     result = run("why", name, folder=app)
-
     assert result.exit_code == 1 and "install post-commit" in result.stderr
     assert run("why", "other.py:1", folder=app).exit_code == 1
     assert run("why", "other.py:9", folder=app).stderr.startswith("ctxvc: ")
@@ -323,9 +249,7 @@ def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
 def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) -> None:
     name = commit(app, {"other.py": "nobody = 'recorded this'\n"})
     link(app, name, time(59), host="claude-code", recording="recording-9")
-
     result = run("why", name, folder=app)
-
     assert result.exit_code == 1
     assert "recording-9" in result.stderr and "ctxvc import" in result.stderr
 
@@ -333,21 +257,16 @@ def test_a_session_that_the_store_does_not_have_is_named(run: Run, app: Path) ->
 def test_a_link_outlives_the_commit_and_the_repository(run: Run, app: Path) -> None:
     name = "ab" * 20
     link(app, name, time(59))
-
     told = why(run, app, "abababab")
     assert (told["commit"], told["origin"], told["committed"]["step"]) == (name, "unknown", 6)
 
 
 def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
-    with Store(app / FOLDER) as store, StoredSession.open(store, "work") as session:
-        hostile = call(f"Write{HOSTILE}", "c9", file_path=f"src/{HOSTILE}/evil.py", content="evil = 'evil'\n")
-        session.append(human(f"Write {HOSTILE}", 50), reply(51, {"type": "text", "text": f"so {HOSTILE}"}, hostile))
-        session.append(results(52, result_part("ok", "c9")))
-        session.finish()
+    hostile = call(f"Write{HOSTILE}", "c9", file_path=f"src/{HOSTILE}/evil.py", content="evil = 'evil'\n")
+    text = {"type": "text", "text": f"so {HOSTILE}"}
+    played(app, human(f"Write {HOSTILE}", 50), reply(51, text, hostile), results(52, result_part("ok", "c9")))
     commit(app, {"evil.py": "evil = 'evil'\n"}, at="2026-03-01T13:00:00Z", subject="a \x1b[31mred subject")
-
     result = run("why", "HEAD", folder=app)
-
     assert result.exit_code == 0 and "Write" in result.stdout
     assert not any(letter in result.stdout for letter in "\x1b\x07\x9b\u202e\x08\r")
 
@@ -372,10 +291,7 @@ def test_what_was_recorded_cannot_move_the_cursor(run: Run, app: Path) -> None:
         ),
         ({"patch": "looks like one\n+++ \n"}, []),
         ({"notebook_path": "a.ipynb", "new_source": "y"}, [Change("a.ipynb", "y", "insert")]),
-        (
-            {"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"},
-            [Change("a.py", "x = 1\ny = 2\n", scripted=True)],
-        ),
+        ({"command": "cat > a.py <<'EOF'\nx = 1\ny = 2\nEOF\nls"}, [Change("a.py", "x = 1\ny = 2\n", scripted=True)]),
         ({"command": "cat <<EOF >> b/a.py\nx\nEOF"}, [Change("b/a.py", "x\n", "insert", scripted=True)]),
         ({"cmd": ["bash", "-lc", "tee a.py <<-END\n\tx\n\tEND\n"]}, [Change("a.py", "\tx\n", scripted=True)]),
         (
@@ -432,7 +348,6 @@ def test_a_script_that_only_reads_a_file_or_says_what_it_writes_leaves_no_doubt(
 
 def test_what_a_program_puts_back_is_not_what_it_wrote() -> None:
     rest = unread(PROGRAM.format("s = s.replace('''kept line\nold line''', '''new line\nkept line''')"))
-
     assert "new line" in rest
     assert "old line" not in rest and "kept line" not in rest
 
@@ -474,5 +389,4 @@ def test_a_hostile_command_takes_no_longer_than_its_length(hostile: str) -> None
     changes(body, "json")
     unread(script(body, "json"))
     may_change(script(body, "json"), "a.py")
-
     assert clock.process_time() - began < 2

@@ -23,11 +23,9 @@ class Clock:
 def test_a_search_ends_when_its_time_is_over_and_what_it_found_stands() -> None:
     pattern = compiled("l.ne").until(20, Clock())
     found = []
-
     with pytest.raises(Slow, match="stopped after 20 s"):
         for match in pattern.lines(TEXT):
             found.append(match.line)
-
     assert found == list(range(1, len(found) + 1)) and 5 <= len(found) < 20
 
 
@@ -38,7 +36,6 @@ def test_a_search_without_an_end_comes_to_the_end_of_the_text() -> None:
 
 def test_the_last_look_gets_the_time_that_is_left() -> None:
     pattern = compiled("l.ne").until(1.125, lambda: 0.0)
-
     assert pattern.patience() == 0.2
     times = iter([0.0, 1.0])
     assert compiled("l.ne").until(1.125, lambda: next(times)).patience() == pytest.approx(0.125)

@@ -18,9 +18,9 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.journal import Change
-from tests.core.checker import problems
 from tests.making.conversation import human, reply
 from tests.making.generated import arranged, bodies_of, conversations, numbered
+from tests.messages_api.rules import canonical_problems as problems
 
 EMPTY = Ledger(Meta(format=1, session="s", scope="main"))
 
@@ -90,24 +90,18 @@ def test_inside_a_turn_all_of_what_the_human_said_is_inherited() -> None:
     reminder = text_part("the date", "user", "client")
     message = Message(role="user", parts=(*human("look").parts, image, reminder))
     held = ledger(human("before"), reply("yes"), message, human("and this"), reply("", "c"), results("c"))
-
     assert scope.inherited(held) == ("B3", "B4", "B6")
     assert (begun(held).meta.counters.turn, begun(held).meta.counters.step) == (2, 3)
 
 
-def test_pinned_blocks_come_with_the_other_half_of_their_pair() -> None:
+def test_pinned_blocks_come_with_the_other_half_of_their_pair_of_one_id_the_newer() -> None:
     held = ledger(human("q"), reply("a", "c1", "c2"), results("c1", "c2"), reply("done"))
-
     assert scope.inherited(held) == ()
     assert scope.inherited(stand(held, B3="pinned")) == ("B3", "B5")
     assert scope.inherited(stand(held, B6="pinned")) == ("B4", "B6")
     assert scope.inherited(stand(held, B6="pinned", B4="archived")) == ("B4", "B6")
     assert scope.inherited(stand(held, B1="pinned", B2="pinned", B7="pinned")) == ("B1", "B2", "B7")
-
-
-def test_an_id_that_is_used_again_pairs_with_the_newer_call() -> None:
     held = ledger(human("q"), reply("a", "c"), results("c"), reply("b", "c"), results("c"), reply("done"))
-
     assert scope.inherited(stand(held, B4="pinned")) == ("B3", "B4")
     assert scope.inherited(stand(held, B6="pinned")) == ("B6", "B7")
 
@@ -115,7 +109,6 @@ def test_an_id_that_is_used_again_pairs_with_the_newer_call() -> None:
 def test_notes_are_inherited_but_those_that_were_taken_away() -> None:
     said: list[Message | Part] = [human("q"), reply("a"), *(beside(f"n{n}") for n in range(5))]
     held = stand(ledger(*said), B4="archived", B5="pruned", B6="deleted", B7="pinned")
-
     assert scope.inherited(held) == ("B3", "B4", "B7")
 
 
@@ -148,7 +141,6 @@ def test_whatever_is_inherited_nothing_points_to_what_is_not(said: list[Message]
     left = data.draw(st.sets(st.sampled_from([row.id for row in held.rows()] or ["B1"]), max_size=4))
     kept = tuple(row.id for row in held.rows() if row.id not in left)
     new = apply_change(held, Change("new", "scope", "agent", held.meta.counters, inherit=kept))
-
     assert tuple(row.id for row in new.rows()) == kept
     assert_groups_are_whole(new)
     if not left:
@@ -160,7 +152,6 @@ def test_a_group_stands_at_its_own_place_where_what_it_stood_before_stays_behind
     held = stand(ledger(beside("n1"), beside("n2"), human("q"), reply("a")), B1="archived", B2="archived", B4="pinned")
     held = held.with_rows([msgspec.structs.replace(held[name], group="G1") for name in ("B1", "B2")])
     held = held.with_groups([Group(id="G1", members=("B1", "B2"), summary=("B4",), before=tail)])
-
     assert begun(held).groups["G1"].before == before
     assert_groups_are_whole(begun(held))
 
@@ -204,7 +195,6 @@ def test_a_commit_tells_a_note_in_a_line_and_below_it_where_that_is_not_all(word
 def test_a_helper_s_report_has_not_arrived_until_a_note_tells_of_its_result() -> None:
     told = msgspec.structs.replace(result_part("done", "a"), extra={"ctxvc": {"report": ["helper", "B9"]}})
     held = ledger(human("go"), reply("", "a", "b"), Message(role="user", parts=(told, result_part("out", "b"))))
-
     assert [(row.id, *of) for row, *of in scope.unarrived(held)] == [("B4", "helper", "B9")]
     note, _ = Numbering(block=99).aside(Message(role="user", parts=(beside("it is done", of="B4"),)))
     assert scope.unarrived(held.with_rows(note)) == []
@@ -218,30 +208,24 @@ def test_a_change_of_scope_is_told_with_an_arrow() -> None:
 # --- what a note covers
 
 
-def test_a_note_covers_the_steps_since_the_last_one() -> None:
+def test_a_note_covers_the_steps_since_the_last_one_or_the_newest_question_but_not_its_own() -> None:
     held = ledger(human("q"), reply("a", "c1"), results("c1"), reply("b", "c2"), results("c2"))
     assert scope.span(held) == ("B2", "B3", "B4", "B5", "B6", "B7")
 
     noted = ledger(human("q"), reply("a", "c1"), results("c1"), beside("n"), reply("b", "c2"), results("c2"))
     assert scope.span(noted) == ("B6", "B7", "B8")
 
-
-def test_a_note_in_a_call_covers_what_was_before_its_step() -> None:
     said: list[Message | Part] = [human("q"), reply("a", "c1"), results("c1"), reply("b", "note")]
     assert scope.span(ledger(*said)) == ("B2", "B3", "B4")
 
     later = [*said, beside("n"), results("note"), reply("c", "c3"), results("c3")]
     assert scope.span(ledger(*later)) == ("B5", "B6", "B8", "B9", "B10", "B11")
 
-
-def test_a_note_on_a_change_of_scope_covers_nothing() -> None:
     said: list[Message | Part] = [human("q"), reply("a", "c1"), results("c1")]
     told = [beside("[→ x] why", to="x"), beside("[← x] so", left="x")]
     assert scope.span(ledger(*said, *told)) == ("B2", "B3", "B4")
     assert scope.span(ledger(*said, beside("[→ x] said by the model"))) == ()
 
-
-def test_a_note_covers_nothing_from_before_the_newest_question() -> None:
     said = [human("q"), reply("a"), human("r"), reply("b", "c"), results("c")]
     assert scope.span(ledger(*said)) == ("B4", "B5", "B6")
 
@@ -258,7 +242,6 @@ def test_what_must_stay_is_not_covered() -> None:
 def test_what_a_note_covers_may_leave(said: list[Message], data: st.DataObject) -> None:
     held = data.draw(arranged(numbered(said)[0]))
     covered: list[Row] = [held[name] for name in scope.span(held)]
-
     assert all(row.present and row.state != "pinned" and row.kind not in ("note", "dashboard") for row in covered)
     assert not [row for row in covered if row.origin == "human" and row.role == "user"]
     open_calls = Numbering.of(held, 0).calls

@@ -7,7 +7,6 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -51,7 +50,6 @@ def _of(path: Path) -> dict[str, str]:
         "result": blob("demo/main:blocks/00/00/B8.json") + "\n",
         "commit": show("cat-file", "commit", "demo/main~2"),
         "frame": _hex(journal.raw(frames[0])),
-        "record": _record(frames[1].payload),
     }
 
 
@@ -70,18 +68,6 @@ def _hex(data: bytes) -> str:
         ]
         start = end
     return "\n".join([*lines, f"     = {json.dumps(msgspec.msgpack.decode(data[24:]))}", ""])
-
-
-def _record(payload: bytes) -> str:
-    """A record of one change, an element a line."""
-    (change,), head = msgspec.msgpack.decode(payload)
-    fields = zip(journal.Change.__struct_fields__[: len(change)], change, strict=True)
-    lines = [f"  {name:<9} {_text(value)}" for name, value in fields]
-    return "\n".join(["changes:", *lines, f"head: {_text(head)}", ""])
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, default=lambda data: f"<{len(data)} bytes: {data.decode()}>", ensure_ascii=False)
 
 
 def main() -> None:

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 import ctxvc
 from ctxvc.core.ledger.block import Message, Part
-from ctxvc.core.ledger.label import label
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt.request import canonical as our_canonical
@@ -705,29 +704,6 @@ def test_the_rules_give_the_numbers_of_a_recording(store: Store, path: Path) -> 
     (outcome, *_) = import_paths(store, [path], final=True)
     with StoredSession.open(store, outcome.session) as session:
         assert_numbered_by_the_rules(session.ledger("main"))
-
-
-UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-
-
-def labelled(text: str) -> str:
-    """A label, by the words of the page."""
-    left = re.sub(r"\s+", " ", UNSAFE.sub(" ", text[:704])).strip()
-    if len(left) > 80 or (len(left) == 80 and len(text) > 704):
-        return left[:79].rstrip() + "…"
-    return left + "…" * (len(text) > 704)
-
-
-@given(st.text(st.characters(codec="utf-8"), max_size=200) | st.text("ab \n\x00\u2028", min_size=60, max_size=900))
-def test_a_label_is_what_the_page_says(text: str) -> None:
-    assert label("user", text.encode()) == labelled(text)
-
-
-def test_a_label_looks_no_further_than_the_beginning() -> None:
-    for filling in ("é", "a" * 4095 + "é", "a" * 79 + " " * 800, "a" * 80 + " " * 800, "a b" + " " * 800 + "c"):
-        head = filling.encode()[:4096].decode("utf-8", "replace")
-
-        assert label("user", filling.encode()) == labelled(head)
 
 
 # --- canonical JSON

@@ -23,6 +23,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import Prompt
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said
+from ctxvc.forms import chat_writer
 from ctxvc.importers import anthropic_messages, openai_chat
 from ctxvc.importers import ctxvc_trajectory as trajectory
 from ctxvc.importers.file import Recording
@@ -52,6 +53,10 @@ def imported(importer: Any, value: Any) -> Prompt:
         path = Path(folder) / "file.json"
         path.write_text(json.dumps(value))
         return prompt(importer.events(Recording(path)))
+
+
+def openai_chat_request(prompt: Prompt) -> dict[str, Any]:
+    return chat_writer.written(prompt).value
 
 
 def read(path: Path) -> Any:
@@ -193,24 +198,24 @@ openai_messages_lists = st.lists(single_messages.map(lambda one: [one]) | functi
 def test_any_openai_messages_come_back_in_their_normal_form(messages: list[dict[str, Any]]):
     messages = json.loads(json.dumps(messages))
 
-    written = formats.openai_chat(imported(openai_chat, {"messages": messages}))
+    written = openai_chat_request(imported(openai_chat, {"messages": messages}))
 
-    assert written["messages"] == formats.normalise_openai(messages)
+    assert written["messages"] == chat_writer.normalised(messages)
 
 
 @given(openai_messages_lists)
 def test_the_openai_normal_form_is_its_own_normal_form(messages: list[dict[str, Any]]):
-    once = formats.normalise_openai(messages)
+    once = chat_writer.normalised(messages)
 
-    assert formats.normalise_openai(once) == once
+    assert chat_writer.normalised(once) == once
 
 
 @given(anthropic_messages_lists, openai_messages_lists)
 def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]):
-    chat = formats.openai_chat(imported(anthropic_messages, {"messages": ours}))
+    chat = openai_chat_request(imported(anthropic_messages, {"messages": ours}))
     messages = formats.anthropic(imported(openai_chat, {"messages": theirs}))
 
-    assert formats.normalise_openai(chat["messages"]) == chat["messages"]
+    assert chat_writer.normalised(chat["messages"]) == chat["messages"]
     assert formats.normalise_anthropic(messages["messages"]) == messages["messages"]
 
 
@@ -269,7 +274,7 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
         {"role": "tool", "tool_call_id": None},
     ]
 
-    assert formats.normalise_openai(messages) == [
+    assert chat_writer.normalised(messages) == [
         {"role": "system", "content": [{"type": "text", "text": "a"}, text]},
         {"role": "system", "name": "example_user", "content": "c"},
         {"role": "user", "content": [text]},
@@ -285,9 +290,9 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
 def test_an_openai_request_comes_back_whole():
     source = read(DATA / "openai-chat" / "request.json")
 
-    written = formats.openai_chat(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = openai_chat_request(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
 
-    assert written["messages"] == formats.normalise_openai(source["messages"])
+    assert written["messages"] == chat_writer.normalised(source["messages"])
     assert written["tools"] == source["tools"]
     assert written["model"] == "gpt-4o"
     assert written["messages"][0]["role"] == "system"
@@ -302,7 +307,7 @@ def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_pat
         for piece in source.pieces
     ]
 
-    written = formats.openai_chat(Prompt(pieces=stubbed))
+    written = openai_chat_request(Prompt(pieces=stubbed))
 
     answers = [one for one in written["messages"] if one.get("content") == "stub"]
     assert [(one["role"], one.get("tool_call_id"), one.get("name")) for one in answers] == [
@@ -315,7 +320,7 @@ def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_pat
 
 
 def test_an_anthropic_request_as_chat_completions():
-    written = formats.openai_chat(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
+    written = openai_chat_request(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
 
     image = next(item for item in written["messages"][2]["content"] if item["type"] == "image_url")
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
@@ -337,7 +342,7 @@ def test_an_anthropic_request_as_chat_completions():
     ]
     assert written["messages"][3]["content"] == "I read both."
     assert written["messages"][3]["tool_calls"][0]["function"] == {"name": "read", "arguments": '{"path":"a.txt"}'}
-    assert written["messages"][4]["content"][0] == {"type": "text", "text": "one pixel"}
+    assert written["messages"][4]["content"] == "one pixel"
     assert written["messages"][5]["content"] == "no such file"
 
 
@@ -430,7 +435,7 @@ def test_a_real_trajectory_comes_back(path: Path):
 @pytest.mark.parametrize("path", by_size("trajectories/*.jsonl.gz", 20))
 def test_a_real_trajectory_survives_both_forms(path: Path, tmp_path: Path):
     source = prompt(trajectory.events(Recording(path)))
-    for importer, write in ((anthropic_messages, formats.anthropic), (openai_chat, formats.openai_chat)):
+    for importer, write in ((anthropic_messages, formats.anthropic), (openai_chat, openai_chat_request)):
         file = tmp_path / f"{importer.FORMAT}.json"
         file.write_bytes(formats.dumps(write(source)))
         assert write(prompt(importer.events(Recording(file)))) == write(source)
@@ -443,8 +448,8 @@ def test_a_real_log_of_a_call_comes_back(path: Path):
     reply = source["response"]["choices"][0]["message"]
 
     assert openai_chat.sniff(Recording(path).head())
-    written = formats.openai_chat(prompt(openai_chat.events(Recording(path))))
-    assert written["messages"] == formats.normalise_openai([*source["messages"], reply])
+    written = openai_chat_request(prompt(openai_chat.events(Recording(path))))
+    assert written["messages"] == chat_writer.normalised([*source["messages"], reply])
     assert written["tools"] == source["tools"]
 
 
@@ -459,5 +464,5 @@ def test_real_runs_come_back_and_no_call_has_the_id_of_another(path: Path):
 
         assert len(set(made)) == len(made)
         assert answered == made[: len(answered)]
-        assert formats.openai_chat(found)["messages"] == formats.normalise_openai(run["traj"])
+        assert openai_chat_request(found)["messages"] == chat_writer.normalised(run["traj"])
         validated(formats.anthropic(found)["messages"])

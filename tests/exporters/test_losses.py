@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from ctxvc import exporters
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.ledger.block import Message, Part, Role
 from ctxvc.exporters.exported import Exported, by_kind
+from ctxvc.forms.losses import Loss
 from ctxvc.store import timestamp
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.exporters.test_specifications import attributes, spans, subagents
 from tests.exporters.trips import conversation, imported
 from tests.making.conversation import human, reply
+from tests.making.events import written
 from tests.recording.test_files import take
 
 DATA = Path(__file__).parents[1] / "data"
@@ -45,11 +46,6 @@ def export(store: Store, format: str, *messages: Message, **request: Any) -> Exp
     return exporters.exporter(format).export(conversation(store, "demo"))
 
 
-def written(path: Path, values: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return path
-
-
 def with_picture(store: Store, format: str) -> Exported:
     content = [{"type": "text", "text": "a map"}, {"type": "image", "source": PIXEL}, {"type": "odd"}]
     result = wire.part(
@@ -71,6 +67,46 @@ def test_in_chat_a_picture_in_a_result_follows_in_a_message_of_the_user(store: S
         Loss("B3.content[1]", "it follows in a message of the user"),
         Loss("B3.content[2]"),
     )
+
+
+TEXT_FILE = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
+URL = "https://example.org/a.png"
+LINKED = {"type": "image", "source": {"type": "url", "url": URL}, "context": "a map"}
+REASONED = {"type": "thinking", "thinking": "hm", "signature": "openai.chat:reasoning"}
+
+
+@pytest.mark.parametrize(
+    ("format", "block", "expected", "losses"),
+    [
+        ("openai-chat", TEXT_FILE, "words", [Loss("B1", "text")]),
+        ("openai-responses", TEXT_FILE, [{"type": "input_text", "text": "words"}], [Loss("B1", "text")]),
+        (
+            "openai-chat",
+            LINKED,
+            [{"type": "image_url", "image_url": {"url": URL}}],
+            [Loss("B1.context")],
+        ),
+        (
+            "openai-responses",
+            LINKED,
+            [{"type": "input_image", "image_url": URL, "detail": "auto"}],
+            [Loss("B1.context")],
+        ),
+        ("openai-chat", REASONED, "hm", []),
+        ("openai-responses", REASONED, None, [Loss("B1")]),
+    ],
+)
+def test_what_has_no_place_is_written_otherwise_or_named(
+    store: Store, format: str, block: dict[str, Any], expected: Any, losses: list[Loss]
+) -> None:
+    role: Role = "assistant" if block["type"] == "thinking" else "user"
+    exported = export(store, format, Message(role=role, parts=(wire.part(block, role, "client"),)))
+
+    request = json.loads(exported.data)
+    (message,) = request.get("messages", request.get("input")) or [{}]
+    content = message.get("content", message.get("reasoning"))
+    assert content == expected
+    assert list(exported.losses) == losses
 
 
 def test_in_responses_it_stays(store: Store) -> None:
@@ -138,7 +174,7 @@ def test_a_sub_agent_that_had_not_begun_is_in_no_export(store: Store, tmp_path: 
 def test_a_trajectory_keeps_compactions_what_a_client_put_in_and_what_has_no_result(
     store: Store, tmp_path: Path
 ) -> None:
-    made = exporters.exporter("ctxvc-trajectory").export(imported(store, written(tmp_path / "a.jsonl", COMPACTED)))
+    made = exporters.exporter("ctxvc-trajectory").export(imported(store, written(tmp_path / "a.jsonl", *COMPACTED)))
 
     header, *lines = map(json.loads, made.data.splitlines())
     assert header["model"] == "claude-opus-4-5"
@@ -150,7 +186,7 @@ def test_a_trajectory_keeps_compactions_what_a_client_put_in_and_what_has_no_res
 
 
 def test_a_span_has_the_roles_counts_and_compactions_of_the_conventions(store: Store, tmp_path: Path) -> None:
-    recorded = imported(store, written(tmp_path / "a.jsonl", COMPACTED))
+    recorded = imported(store, written(tmp_path / "a.jsonl", *COMPACTED))
     first, second = (attributes(span) for span in spans(recorded) if span["name"].startswith("chat "))
 
     assert (first["gen_ai.usage.input_tokens"], first["gen_ai.usage.output_tokens"]) == ("543", "7")

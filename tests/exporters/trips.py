@@ -11,12 +11,12 @@ import msgspec
 
 from ctxvc import exporters, importers
 from ctxvc.claude_code.resume import resumable
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.core.prompt.sanitise import valid
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
+from ctxvc.forms.losses import Loss
 from ctxvc.recording.files import import_paths
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision

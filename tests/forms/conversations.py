@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ctxvc.core.conversion import convert
 from ctxvc.core.prompt.formats import normalise_anthropic
+from ctxvc.forms.conversion import convert
 
 
 def recorded(path: Path) -> list[dict[str, Any]]:

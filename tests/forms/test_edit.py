@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger.block import Part
 from ctxvc.forms import anthropic, chat, gemini, responses
-from ctxvc.forms.edit import Answer, Edit
-from ctxvc.forms.form import Form
+from ctxvc.forms.form import Answer, Edit, Form
 from tests.forms.conversations import in_every_form, recorded
 from tests.forms.dialects import BLOCKS, DIALECTS
 from tests.forms.test_pieces import VALUES

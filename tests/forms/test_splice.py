@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
-from ctxvc.forms.edit import Edit
-from ctxvc.forms.form import Form
+from ctxvc.forms.form import Edit, Form
 from ctxvc.forms.scan import members
 from tests.forms.conversations import in_every_form, recorded
 from tests.forms.dialects import BLOCKS, DIALECTS

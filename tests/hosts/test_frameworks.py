@@ -1,4 +1,4 @@
-"""The adapters in the lowest and the highest version of each framework: `frameworks/`, in environments of their own."""
+"""Frameworks in the lowest and the highest version that works: `frameworks/`, in environments of their own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import subprocess
 import pytest
 
 from tests.hosts import environments
+from tests.hosts.frameworks.agents import FRAMEWORKS
 
-#: The package that a framework is installed as → its adapter, and so the tests of it.
+#: The package that a framework is installed as → its module of `integrations`, and so the tests of it.
 TESTS = {
-    "langchain": "langchain",
     "langgraph-checkpoint-conformance": "langgraph",
     "claude-agent-sdk": "claude_agent_sdk",
     "openai-agents": "openai_agents",
-    "pydantic-ai-slim": "pydantic_ai",
 }
 
 
@@ -31,6 +30,7 @@ def test_every_adapter_is_tested_at_both_ends_of_its_range() -> None:
             for requirement in environments.requirements(name)
         }
         assert listed >= TESTS.keys(), end
+        assert end == "lowest" or listed >= {framework.package for framework in FRAMEWORKS}
 
 
 @pytest.mark.timeout(1800)
@@ -68,4 +68,4 @@ def test_all_adapters_work_in_these_versions(name: str) -> None:
         skipped = rf"SKIPPED.*/{tests_of_it}:\d+: .*(?:could not import|is not installed)"
         assert not re.search(skipped, result.stdout), f"{requirement} is there, and was not tested"
     passed = re.search(r"(\d+) passed", result.stdout)
-    assert passed and int(passed[1]) >= 10, "nothing was run"
+    assert passed and int(passed[1]) >= 5, "nothing was run"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.importers import anthropic_messages
 from ctxvc.importers.file import Recording
+from tests.making.events import written
 
 DATA = Path(__file__).parents[1] / "data" / "anthropic"
 
@@ -22,9 +22,7 @@ def told(path: Path) -> list[Event]:
 
 def told_of(tmp_path: Path, *values: Any) -> list[Event]:
     """The events of a file with a JSON value a line."""
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return told(path)
+    return told(written(tmp_path / "log.jsonl", *values))
 
 
 def said(events: list[Event]) -> list[tuple[str, str]]:
@@ -183,26 +181,6 @@ def test_a_recording_cannot_mark_its_own_blocks_as_we_do(tmp_path: Path, name: s
 
     (part,) = said.message.parts
     assert (part.kind, part.call, part.body, part.extra) == ("tool_result", "x", b"y", {})
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff\xfe",
-        b"{",
-        b"[1, 2",
-        b'{"messages": []}',
-        b'{"messages": [{"role": "tool", "content": "x"}]}',
-        b'[{"role": "system", "content": "x"}]',
-        b'[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]',
-        b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}',
-        b'{"type": "user", "message": {"role": "user", "content": "x"}}\n',
-        b'{"role": "user", "content": "x", "extra": {}}\n',
-    ],
-)
-def test_other_files_are_not_taken_for_ours(head: bytes):
-    assert not anthropic_messages.sniff(head)
 
 
 def test_keys_of_a_block_that_are_words_of_ours_are_kept_as_they_are() -> None:

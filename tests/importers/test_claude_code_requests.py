@@ -24,6 +24,7 @@ from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store, create
 from tests.importers.claude_code.lines import assert_every_beginning_is_told_alike
+from tests.making.events import written
 from tests.recording.test_files import take
 
 DATA = Path(__file__).parents[1] / "data" / "claude-code"
@@ -50,9 +51,7 @@ def lines(path: Path) -> list[Line]:
 
 
 def changed(tmp_path: Path, path: Path, *made: Line | bytes) -> Path:
-    other = tmp_path / path.name
-    other.write_bytes(b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in made))
-    return other
+    return written(tmp_path / path.name, *made)
 
 
 def digest(message: Line) -> str:

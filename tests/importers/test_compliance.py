@@ -30,7 +30,7 @@ from tests.importers.test_codex import compacted, event, item, output, user
 from tests.importers.test_limits import FORMATS as BUILT
 from tests.importers.test_pi import entry
 from tests.making.conversation import block_of
-from tests.making.events import messages, parts
+from tests.making.events import messages, parts, written
 
 DATA = Path(__file__).parents[1] / "data"
 SHARED = os.environ.get("CTXVC_TEST_DATA", "")
@@ -81,6 +81,53 @@ HEAD = {
     "langgraph": 400,
     "langchain": 400,
     "openai-responses": 700,
+    "copilot-cli": 60,
+}
+
+#: Beginnings of files that are of another format, or of none.
+OTHERS = {
+    "anthropic-messages": [
+        b'{"messages": []}',
+        b'{"messages": [{"role": "tool", "content": "x"}]}',
+        b'[{"role": "system", "content": "x"}]',
+        b'[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}]',
+        b'{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {}}]}',
+        b'{"type": "user", "message": {"role": "user", "content": "x"}}\n',
+        b'{"role": "user", "content": "x", "extra": {}}\n',
+    ],
+    "claude-code": [
+        b'{"type":"session_meta","payload":{}}\n',
+        b'{"type":"session","version":3,"id":"x","cwd":"/"}\n',
+        b'{"role":"user","content":"hi"}\n',
+        b'{"type":["summary"],"sessionId":1}\n',
+        b'[{"parentUuid":1,"isSidechain":1,"sessionId":1}]',
+    ],
+    "codex": [
+        b'{"type":"session","id":"x","timestamp":"t","cwd":"/"}',
+        b'{"type":"user","message":{"role":"user"},"uuid":"u"}',
+        b'{"type":"session_meta","payload":[]}',
+        b'{"type":["session_meta"],"payload":{}}',
+        b'{"id":"x","timestamp":"t"}',
+    ],
+    "copilot-cli": [
+        b'{"type":"session","id":"x","timestamp":"t","cwd":"/"}',
+        b'{"type":"session.start","data":[],"parentId":null}',
+        b'{"type":"session.start","data":{"sessionId":"x"}}',
+        b'{"type":"user.message","data":{"sessionId":"x"},"parentId":null}',
+    ],
+    "openai-chat": [
+        b'{"messages": []}',
+        b'{"messages": [{"role": "user", "content": "either API has this"}]}',
+        b'{"tools": [{"type": "function", "function": {"name": "f"}}], "input": "no messages"}',
+        b'{"messages": [{"role": "system", "content": "x"}], "trajectory_format": "mini-swe-agent-1.1"}',
+        b'[{"role": "system", "content": "x"}, {"role": "user", "content": "y", "extra": {}}]',
+        b'{"history": [{"role": "system", "content": "x"}]}',
+    ],
+    "pi": [
+        b'{"type":"session"}',
+        b'{"type":"session_meta","payload":{"id":"x"}}',
+        b'{"type":["session"],"id":"x","timestamp":"t","cwd":"/"}',
+    ],
 }
 
 #: Lines of kinds that the files have not.
@@ -121,13 +168,6 @@ def lines_of(path: Path) -> list[bytes]:
     return (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines(keepends=True)
 
 
-def written(path: Path, values: Iterable[Any]) -> Path:
-    """A file with a JSON value a line; bytes stand for themselves."""
-    lines = (value if isinstance(value, bytes) else json.dumps(value).encode() for value in values)
-    path.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
-    return path
-
-
 def warned(events: Iterable[Event]) -> list[int]:
     return [event.line for event in events if isinstance(event, Warned)]
 
@@ -150,6 +190,11 @@ def test_no_file_of_another_format_is_taken_for_its_own(format: str) -> None:
     others = [path for other, path in OWN if other != format and (format, path.name) not in ALSO]
 
     assert [path.name for path in others if importers.importer(format).sniff(Recording(path).head())] == []
+
+
+@pytest.mark.parametrize(("format", "head"), [(name, head) for name, heads in OTHERS.items() for head in heads])
+def test_a_file_of_another_form_is_not_taken_for_its_own(format: str, head: bytes) -> None:
+    assert not importers.importer(format).sniff(head)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -233,7 +278,7 @@ def test_a_second_import_of_the_same_adds_nothing(format: str, path: Path, store
     assert store.all_tips() == tips
 
 
-@pytest.mark.parametrize(("format", "path"), [(name, path) for name, path in LINES if importers.importer(name).GROWS])
+@pytest.mark.parametrize(("format", "path"), [(name, path) for name, path in LINES if importers.importer(name).grows])
 def test_a_file_imported_as_it_grows_gives_the_history_of_one_import(format: str, path: Path, tmp_path: Path) -> None:
     lines, trees = lines_of(path), []
     for ends in ((len(lines) * 2 // 3, len(lines)), (len(lines),)):
@@ -258,7 +303,7 @@ def test_a_file_imported_as_it_grows_gives_the_history_of_one_import(format: str
 @of_every_file_of_lines
 def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, tmp_path: Path) -> None:
     first, *rest = lines_of(path)
-    damaged = written(tmp_path / path.name, [first, b'{"type":', b"\xff\xff{", b"7", *rest])
+    damaged = written(tmp_path / path.name, first, b'{"type":', b"\xff\xff{", b"7", *rest)
 
     events, whole = events_of(format, damaged), events_of(format, path)
 
@@ -271,7 +316,7 @@ def test_a_damaged_line_is_named_and_the_rest_is_told(format: str, path: Path, t
 
 @of_every_file_of_lines
 def test_the_session_is_opened_before_anything_else(format: str, path: Path, tmp_path: Path) -> None:
-    damaged = written(tmp_path / path.name, [b"\xff\xfe{", *lines_of(path)])
+    damaged = written(tmp_path / path.name, b"\xff\xfe{", *lines_of(path))
     if format in REFUSING:
         with pytest.raises(
             BadInput, match=r"not a header|not the header|neither a JSON document nor JSON lines|not a JSON document"
@@ -354,7 +399,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, 
         container, key = data.draw(where)
         container[key] = data.draw(JSON)
 
-    is_read_or_refused(format, written(tmp_path / "damaged.jsonl", lines))
+    is_read_or_refused(format, written(tmp_path / "damaged.jsonl", *lines))
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
@@ -373,12 +418,12 @@ def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any,
             lines = [max(lines, key=lambda line: len(json.dumps(line)))]
         for container, key in list(places(lines))[WRONG.index(wrong) % 2 :: 2]:
             right, container[key] = container[key], wrong
-            read = is_read_or_refused(format, written(path, lines))
+            read = is_read_or_refused(format, written(path, *lines))
             assert read or format in LOGS or container is lines or key in HEADER_KEYS, "a header is all that it needs"
             done += read
             container[key] = right
         if format in LOGS:
-            is_read_or_refused(format, written(path, [wrong]))
+            is_read_or_refused(format, written(path, wrong))
     assert done
 
 
@@ -409,7 +454,7 @@ def test_a_log_has_one_id_while_it_grows_and_another_file_of_its_name_has_anothe
     a, b = user_says("a"), user_says("b")
     ids = []
     for values in ([request(a)], [request(a), b], [request(b)]):
-        opened = events_of(format, written(tmp_path / "log.jsonl", values))[0]
+        opened = events_of(format, written(tmp_path / "log.jsonl", *values))[0]
         assert isinstance(opened, Opened)
         ids.append(opened.source)
 
@@ -422,7 +467,7 @@ def test_a_request_sent_again_or_cut_short_tells_nothing_and_is_no_fork(format: 
     a, b, c, d = user_says("a"), model_says("b"), user_says("c"), model_says("d")
     log = [request(a, b, c), request(a, b, c), request(a), request(a, b, c, d)]
 
-    events = events_of(format, written(tmp_path / "log.jsonl", log))
+    events = events_of(format, written(tmp_path / "log.jsonl", *log))
 
     assert texts(events) == [("message:1", "a"), ("message:2", "b"), ("message:3", "c"), ("message:4", "d")]
     assert [type(event) for event in events] == [Opened, *[Said] * 4]
@@ -430,14 +475,14 @@ def test_a_request_sent_again_or_cut_short_tells_nothing_and_is_no_fork(format: 
 
 @of_every_log
 def test_messages_a_line_follow_one_another(format: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "log.jsonl", [user_says("a"), model_says("b"), user_says("a")])
+    path = written(tmp_path / "log.jsonl", user_says("a"), model_says("b"), user_says("a"))
 
     assert texts(events_of(format, path)) == [("message:1", "a"), ("message:2", "b"), ("message:3", "a")]
 
 
 @of_every_log
 def test_a_line_that_is_no_json_is_skipped_with_a_warning(format: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "log.jsonl", [user_says("a"), b'{"role": "us', model_says("b")])
+    path = written(tmp_path / "log.jsonl", user_says("a"), b'{"role": "us', model_says("b"))
     path.write_bytes(path.read_bytes().rstrip(b"\n"))
 
     events = events_of(format, path)

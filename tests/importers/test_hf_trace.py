@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from ctxvc.importers import hf_trace
 from ctxvc.importers.file import Recording
 from ctxvc.store.store import Store
 from tests.exporters.trips import imported
-from tests.making.events import messages, parts
+from tests.making.events import messages, parts, written
 
 DATA = Path(__file__).parents[1] / "data" / "hf-trace" / "foreign.jsonl"
 OURS = {"type": "session", "harness": "ctxvc", "id": "a/main"}
@@ -22,8 +21,7 @@ FOREIGN = {**OURS, "harness": "my-agent"}
 
 
 def read(path: Path, header: dict[str, Any], *lines: dict[str, Any]) -> list[Event]:
-    path.write_text("".join(json.dumps(value) + "\n" for value in (header, *lines)))
-    return list(hf_trace.events(Recording(path)))
+    return list(hf_trace.events(Recording(written(path, header, *lines))))
 
 
 def said(role: str, content: str, marks: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:

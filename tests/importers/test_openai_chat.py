@@ -11,7 +11,7 @@ import pytest
 from ctxvc.core.recording.events import Event, Forked, Opened, Warned
 from ctxvc.importers import openai_chat
 from ctxvc.importers.file import Recording
-from tests.making.events import messages, parts
+from tests.making.events import messages, parts, written
 
 DATA = Path(__file__).parents[1] / "data" / "openai-chat"
 
@@ -22,9 +22,7 @@ def told(path: Path) -> list[Event]:
 
 def told_of(tmp_path: Path, *values: Any) -> list[Event]:
     """The events of a file with a JSON value a line."""
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return told(path)
+    return told(written(tmp_path / "log.jsonl", *values))
 
 
 def warnings(events: list[Event]) -> list[str]:
@@ -319,21 +317,3 @@ def test_any_other_file_is_one_conversation():
 
     assert ending == ""
     assert list(events) == told(DATA / "log.jsonl")
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff",
-        b"[[",
-        b'{"messages": []}',
-        b'{"messages": [{"role": "user", "content": "either API has this"}]}',
-        b'{"tools": [{"type": "function", "function": {"name": "f"}}], "input": "no messages"}',
-        b'{"messages": [{"role": "system", "content": "x"}], "trajectory_format": "mini-swe-agent-1.1"}',
-        b'[{"role": "system", "content": "x"}, {"role": "user", "content": "y", "extra": {}}]',
-        b'{"history": [{"role": "system", "content": "x"}]}',
-    ],
-)
-def test_other_files_are_not_taken_for_ours(head: bytes):
-    assert not openai_chat.sniff(head)

@@ -13,14 +13,13 @@ from ctxvc.importers import openai_chat, openai_responses
 from ctxvc.importers.file import Recording
 from ctxvc.store.store import Store
 from tests.exporters.trips import imported
-from tests.making.events import messages
+from tests.making.events import messages, written
 
 DATA = Path(__file__).parents[1] / "data" / "openai-responses"
 
 
 def read(path: Path, *values: Any) -> list[Event]:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return list(openai_responses.events(Recording(path)))
+    return list(openai_responses.events(Recording(written(path, *values))))
 
 
 def user(text: str) -> dict[str, Any]:

@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 
 from ctxvc import importers
-from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
-from tests.making.events import messages
+from tests.making.events import messages, read
+from tests.making.events import written as written_lines
 
 SPANS = Path(__file__).parents[1] / "data" / "otel-genai" / "spans.jsonl"
-
-
-def told(path: Path) -> list[Event]:
-    return [event for _, events in importers.conversations(Recording(path), "otel-genai") for event in events]
 
 
 def span(parent: str = "p", trace: str = "t", **attributes: Any) -> dict[str, Any]:
@@ -45,8 +42,7 @@ def said(role: str, text: str) -> dict[str, Any]:
 
 def written(path: Path, *spans: dict[str, Any]) -> Path:
     batches = ({"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]} for one in spans)
-    path.write_text("".join(json.dumps(batch) + "\n" for batch in batches))
-    return path
+    return written_lines(path, *batches)
 
 
 def test_the_last_request_and_its_reply_are_what_was_told() -> None:
@@ -67,7 +63,7 @@ def test_the_last_request_and_its_reply_are_what_was_told() -> None:
         if part["type"] != "blob"
     ]
 
-    main = [event.message for event in told(SPANS) if isinstance(event, Said) and not event.scope]
+    main = [event.message for event in read(SPANS, "otel-genai") if isinstance(event, Said) and not event.scope]
     actual = [
         (message.role, part.tool if part.kind == "tool_use" else part.body.decode())
         for message in main
@@ -79,7 +75,7 @@ def test_the_last_request_and_its_reply_are_what_was_told() -> None:
 
 
 def test_usage_is_without_what_the_cache_had_and_the_frame_is_told() -> None:
-    events = told(SPANS)
+    events = read(SPANS, "otel-genai")
     reply = next(message for message in messages(events) if message.role == "assistant")
     opened = next(event for event in events if isinstance(event, Opened))
 
@@ -90,7 +86,7 @@ def test_usage_is_without_what_the_cache_had_and_the_frame_is_told() -> None:
 
 
 def test_a_sub_agent_is_a_scope_and_what_asked_it_is_no_person() -> None:
-    agent = [event for event in told(SPANS) if isinstance(event, Said) and event.scope]
+    agent = [event for event in read(SPANS, "otel-genai") if isinstance(event, Said) and event.scope]
 
     assert len({event.scope for event in agent}) == 1
     assert [(part.body, part.origin) for event in agent for part in event.message.parts] == [
@@ -117,19 +113,19 @@ def test_attributes_may_be_values_of_the_protocol_in_the_place_of_json(tmp_path:
     message = pairs(role={"stringValue": "user"}, parts={"arrayValue": {"values": [part]}})
     path = written(tmp_path / "x.jsonl", span(**{"input.messages": {"arrayValue": {"values": [message]}}}))
 
-    assert [part.body for message in messages(told(path)) for part in message.parts] == [b"Hi"]
+    assert [part.body for message in messages(read(path, "otel-genai")) for part in message.parts] == [b"Hi"]
 
 
 def test_a_span_that_is_no_inference_says_nothing(tmp_path: Path) -> None:
     agent = exchange("again", **{"operation.name": {"stringValue": "invoke_agent"}})
     path = written(tmp_path / "x.jsonl", exchange("one"), agent, {"traceId": 7, "attributes": [None, {"key": []}]})
 
-    assert len(messages(told(path))) == 2
+    assert len(messages(read(path, "otel-genai"))) == 2
 
 
 def test_without_content_the_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no inference with its messages") as caught:
-        told(written(tmp_path / "x.jsonl", span(**{"usage.input_tokens": {"intValue": "7"}})))
+        read(written(tmp_path / "x.jsonl", span(**{"usage.input_tokens": {"intValue": "7"}})), "otel-genai")
 
     assert "include content" in str(caught.value.hint)
 
@@ -139,8 +135,8 @@ def test_a_damaged_line_costs_that_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("".join([lines[0], '{"resourceSpans": \n', *lines[1:]]))
 
-    assert [event.line for event in told(path) if isinstance(event, Warned)] == [2]
-    assert len(messages(told(path))) == len(messages(told(SPANS)))
+    assert [event.line for event in read(path, "otel-genai") if isinstance(event, Warned)] == [2]
+    assert len(messages(read(path, "otel-genai"))) == len(messages(read(SPANS, "otel-genai")))
 
 
 # --- compactions
@@ -159,7 +155,7 @@ COMPACTED = {"conversation.compacted": {"boolValue": True}}
 def outcome(path: Path) -> list[tuple[str, Any]]:
     """Each event in short: the texts that were told, what a compaction put in and kept, forks."""
     short: list[tuple[str, Any]] = []
-    for event in told(path):
+    for event in read(path, "otel-genai"):
         match event:
             case Said(message=message):
                 short.append(("said", message.parts[0].body.decode()))

@@ -70,27 +70,6 @@ def tell(tmp_path: Path) -> Tell:
 # What the file is
 
 
-@pytest.mark.parametrize("path", [V1, V3])
-def test_a_session_is_known_by_its_header(path: Path):
-    assert pi.sniff(path.read_bytes())
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"\xff",
-        b"[]",
-        b'{"type":"session"}',
-        b'{"type":"session_meta","payload":{"id":"x"}}',
-        b'{"type":["session"],"id":"x","timestamp":"t","cwd":"/"}',
-        V1.read_bytes()[:50],
-    ],
-)
-def test_what_is_something_else_is_not_taken_for_a_session(head: bytes):
-    assert not pi.sniff(head)
-
-
 def test_the_header_describes_the_session():
     assert next(pi.events(Recording(V1))) == Opened(
         format="pi",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sqlite3
 import subprocess
 import sys
@@ -21,30 +20,24 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.recording.events import Closed, Event, Opened, Said
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Conversations, Importer, Stamp, State, nothing_beside
+from ctxvc.importers.protocol import Conversations, Importer, Stamp, State
 from ctxvc.recording.files import Follower, Outcome, import_paths
 from ctxvc.store.store import Store, create
 
-MEMBERS = [name for name in {**Importer.__annotations__, **vars(Importer)} if not name.startswith("_")]
-
 
 @pytest.mark.parametrize("format", importers.FORMATS)
-def test_every_format_has_the_members_of_the_protocol(format: str) -> None:
+def test_every_format_has_its_importer(format: str) -> None:
     importer = importers.importer(format)
 
-    assert format == importer.FORMAT
-    assert not [name for name in MEMBERS if not hasattr(importer, name)]
-    for name in MEMBERS:
-        if callable(member := getattr(importer, name)):
-            promised = [part for part in inspect.signature(getattr(Importer, name)).parameters if part != "self"]
-            assert list(inspect.signature(member).parameters) == promised, name
+    assert isinstance(importer, Importer)
+    assert importer.format == format
 
 
 def test_every_module_of_a_format_is_registered() -> None:
     folder = Path(importers.__file__).parent
     modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
 
-    shared = {"__init__", "documents", "file", "langchain_messages", "origins", "protocol", "request_log"}
+    shared = {"__init__", "documents", "file", "langchain_messages", "protocol", "request_log"}
     shared |= {"traced_messages", "traces"}
     assert modules - shared == {name.replace("-", "_") for name in importers.FORMATS}
 
@@ -62,57 +55,61 @@ def test_asking_for_one_format_loads_no_other() -> None:
 FORMAT = "notebook"
 
 
-class Notebook:
-    """An importer of such a database. Positions are the numbers of rows."""
+def conversations(recording: Recording) -> Conversations:
+    sessions = rows(recording.path, "SELECT id, folder FROM notebook ORDER BY id")
+    for session, folder in sessions:
+        if not recording.projects or Path(folder) in recording.projects:
+            yield "", events(recording, session, folder)
 
-    FORMAT = FORMAT
-    ENDINGS = (".db",)
-    GROWS = True
 
-    def sniff(self, head: bytes) -> bool:
-        return head.startswith(b"SQLite format 3\0") and b"CREATE TABLE page" in head
+def events(recording: Recording, session: str, folder: str) -> Iterator[Event]:
+    yield Opened(format=FORMAT, source=session, name=session, cwd=folder, grows=True)
+    query = "SELECT number, role, text, ended FROM page WHERE session = ? ORDER BY number"
+    for number, role, text, ended in rows(recording.path, query, session):
+        if recording.growing and not ended:
+            return
+        origin = "human" if role == "user" else "model"
+        parts = (wire.text_part(text, role, origin),)
+        yield Said(message=Message(role=role, parts=parts, key=str(number), reply=str(number)), end=number)
+        if role == "assistant":
+            yield Closed(end=number)
 
-    def conversations(self, recording: Recording) -> Conversations:
-        sessions = rows(recording.path, "SELECT id, folder FROM notebook ORDER BY id")
-        for session, folder in sessions:
-            if not recording.projects or Path(folder) in recording.projects:
-                yield "", self._events(recording, session, folder)
 
-    def _events(self, recording: Recording, session: str, folder: str) -> Iterator[Event]:
-        yield Opened(format=FORMAT, source=session, name=session, cwd=folder, grows=True)
-        query = "SELECT number, role, text, ended FROM page WHERE session = ? ORDER BY number"
-        for number, role, text, ended in rows(recording.path, query, session):
-            if recording.growing and not ended:
-                return
-            origin = "human" if role == "user" else "model"
-            parts = (wire.text_part(text, role, origin),)
-            yield Said(message=Message(role=role, parts=parts, key=str(number), reply=str(number)), end=number)
-            if role == "assistant":
-                yield Closed(end=number)
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    for path in folder.glob("*.db"):
+        if rows(path, "SELECT 1 FROM notebook WHERE folder = ?", str(project)):
+            yield path
 
-    def folders(self, project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG002
-        return [home / ".notebook"]
 
-    def recordings(self, folder: Path, project: Path) -> Iterator[Path]:
-        for path in folder.glob("*.db"):
-            if rows(path, "SELECT 1 FROM notebook WHERE folder = ?", str(project)):
-                yield path
+def files(path: Path) -> list[Path]:
+    return [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
 
-    def beside(self, path: Path) -> list[Path]:
-        return nothing_beside(path)
 
-    def files(self, path: Path) -> list[Path]:
-        return [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+def stamp(path: Path) -> Stamp:
+    status = [file.stat() for file in files(path)]
+    return Stamp(sum(file.st_size for file in status), max(file.st_mtime_ns for file in status))
 
-    def stamp(self, path: Path) -> Stamp:
-        files = self.files(path)
-        return Stamp(sum(file.stat().st_size for file in files), max(file.stat().st_mtime_ns for file in files))
 
-    def state(self, path: Path, positions: Mapping[str, int]) -> State:
-        newest = dict(rows(path, "SELECT session, max(number) FROM page GROUP BY session"))
-        if not newest.keys() & positions.keys():
-            return "missing"
-        return "whole" if all(number <= positions.get(name, 0) for name, number in newest.items()) else "grown"
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    newest = dict(rows(path, "SELECT session, max(number) FROM page GROUP BY session"))
+    if not newest.keys() & positions.keys():
+        return "missing"
+    return "whole" if all(number <= positions.get(name, 0) for name, number in newest.items()) else "grown"
+
+
+#: An importer of such a database. Positions are the numbers of rows.
+NOTEBOOK = Importer(
+    format=FORMAT,
+    sniff=lambda head: head.startswith(b"SQLite format 3\0") and b"CREATE TABLE page" in head,
+    conversations=conversations,
+    endings=(".db",),
+    grows=True,
+    folders=lambda _project, home, _env: [home / ".notebook"],
+    recordings=recordings,
+    files=files,
+    stamp=stamp,
+    state=state,
+)
 
 
 def rows(path: Path, query: str, *values: str) -> list[Any]:
@@ -122,10 +119,8 @@ def rows(path: Path, query: str, *values: str) -> list[Any]:
 
 @pytest.fixture
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    notebook = Notebook()
     module = types.ModuleType(f"ctxvc.importers.{FORMAT}")
-    for name in MEMBERS:
-        setattr(module, name, getattr(notebook, name))
+    monkeypatch.setattr(module, "IMPORTER", NOTEBOOK, raising=False)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(importers, "FORMATS", (*importers.FORMATS, FORMAT))
 

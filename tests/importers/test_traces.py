@@ -15,7 +15,7 @@ from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import create
-from tests.making.events import messages
+from tests.making.events import messages, read, written
 
 DATA = Path(__file__).parents[1] / "data"
 BATCHES = DATA / "langsmith" / "batches.jsonl"
@@ -25,11 +25,6 @@ INGESTION = DATA / "langfuse" / "ingestion.jsonl"
 OTEL = DATA / "otel-genai" / "spans.jsonl"
 
 Line = tuple[str, str]
-
-
-def told(path: Path) -> list[Event]:
-    text = importers.detect(Recording(path))
-    return [event for _, events in importers.conversations(Recording(path), text) for event in events]
 
 
 def main(events: list[Event]) -> list[Line]:
@@ -49,11 +44,6 @@ def agents(events: list[Event]) -> list[list[Line]]:
         [(said.message.role, part.body.decode()) for said in told_in[scope] for part in said.message.parts]
         for scope in scopes
     ]
-
-
-def written(path: Path, *values: Any) -> Path:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return path
 
 
 def run(identifier: str, question: Any = "", reply: str = "", **more: Any) -> dict[str, Any]:
@@ -162,7 +152,7 @@ def in_exchanges(exchanges: list[tuple[Any, Any]]) -> tuple[list[Line], list[Lin
 )
 def test_the_last_request_and_its_reply_are_what_was_told_and_sub_agents_beside_them(path: Path, reading: Any) -> None:
     own, other = reading()
-    events = told(path)
+    events = read(path)
 
     assert main(events) == own
     assert agents(events) == ([other] if other else [])
@@ -171,7 +161,7 @@ def test_the_last_request_and_its_reply_are_what_was_told_and_sub_agents_beside_
 
 @pytest.mark.parametrize("path", [BATCHES, LANGCHAIN, SPANS, INGESTION], ids=lambda path: path.name)
 def test_tokens_are_counted_once_and_the_frame_is_told(path: Path) -> None:
-    events = told(path)
+    events = read(path)
     own = [event.message for event in events if isinstance(event, Said) and not event.scope]
     counted = [message.usage for message in own if message.usage]
     opened = next(event for event in events if isinstance(event, Opened))
@@ -186,7 +176,7 @@ def test_tokens_are_counted_once_and_the_frame_is_told(path: Path) -> None:
 
 def test_what_asked_a_sub_agent_is_no_person() -> None:
     for path in (BATCHES, SPANS, INGESTION):
-        first = next(event for event in told(path) if isinstance(event, Said) and event.scope)
+        first = next(event for event in read(path) if isinstance(event, Said) and event.scope)
         assert [part.origin for part in first.message.parts] == ["client"]
 
 
@@ -196,11 +186,11 @@ def test_what_asked_a_sub_agent_is_no_person() -> None:
 def test_runs_of_an_export_are_told_in_their_order_though_the_newest_is_first(tmp_path: Path) -> None:
     runs = [one for line in BATCHES.read_text().splitlines() for one in json.loads(line)["post"]]
     newest_first = sorted(runs, key=lambda one: str(one["dotted_order"]), reverse=True)
-    lines = told(written(tmp_path / "lines.jsonl", *newest_first))
-    whole = told(written(tmp_path / "list.json", {"runs": newest_first}))
+    lines = read(written(tmp_path / "lines.jsonl", *newest_first))
+    whole = read(written(tmp_path / "list.json", {"runs": newest_first}))
 
-    assert main(lines) == main(whole) == main(told(BATCHES))
-    assert agents(lines) == agents(whole) == agents(told(BATCHES))
+    assert main(lines) == main(whole) == main(read(BATCHES))
+    assert agents(lines) == agents(whole) == agents(read(BATCHES))
 
 
 def test_a_trace_of_langfuse_with_its_observations_is_a_conversation(tmp_path: Path) -> None:
@@ -219,7 +209,7 @@ def test_a_trace_of_langfuse_with_its_observations_is_a_conversation(tmp_path: P
         written(tmp_path / "page.json", {"data": alone}),
         written(tmp_path / "lines.jsonl", *alone),
     ):
-        events = told(path)
+        events = read(path)
         assert [text for _, text in main(events)] == ["one", "two", "three", "four"]
         assert messages(events)[1].usage == {
             "input_tokens": 7,
@@ -255,7 +245,7 @@ def test_steps_of_one_agent_are_one_scope_by_what_their_prompts_begin_with(tmp_p
             run("3", sent, "d", parent_run_id="step-3"),
         ],
     )
-    events = told(path)
+    events = read(path)
 
     assert [text for _, text in main(events)] == ["a", "b", "c", "d"]
     assert agents(events) == [[("user", "other"), ("assistant", "x")]]
@@ -265,7 +255,7 @@ def test_a_tool_that_asks_with_the_same_words_is_another_agent_all_the_same(tmp_
     tool = {"id": "tool", "trace_id": "t", "run_type": "tool", "dotted_order": "root.11", "parent_run_id": "root"}
     path = written(tmp_path / "x.json", [run("10", "a", "b"), tool, run("12", "a", "z", parent_run_id="tool")])
 
-    assert agents(told(path)) == [[("user", "a"), ("assistant", "z")]]
+    assert agents(read(path)) == [[("user", "a"), ("assistant", "z")]]
 
 
 def test_a_call_that_two_tracers_recorded_is_told_once(tmp_path: Path) -> None:
@@ -275,7 +265,7 @@ def test_a_call_that_two_tracers_recorded_is_told_once(tmp_path: Path) -> None:
     outer = run("1", "a", "b")
     outer["outputs"]["usage_metadata"] = usage
 
-    events = told(written(tmp_path / "x.json", [outer, inner]))
+    events = read(written(tmp_path / "x.json", [outer, inner]))
 
     assert [text for _, text in main(events)] == ["a", "b"]
     assert agents(events) == []
@@ -292,14 +282,14 @@ def test_a_run_that_begins_in_one_batch_and_ends_in_a_later_one_is_whole(tmp_pat
         tmp_path / "x.jsonl", {"post": begun[:1]}, {"post": begun[1:], "patch": ended[:1]}, {"patch": ended[1:]}
     )
 
-    assert [text for _, text in main(told(path))] == ["a", "b"]
-    assert agents(told(path)) == [[("user", "c"), ("assistant", "d")]]
+    assert [text for _, text in main(read(path))] == ["a", "b"]
+    assert agents(read(path)) == [[("user", "c"), ("assistant", "d")]]
 
 
 def test_what_was_sent_last_is_told_without_a_reply(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", {"post": [run("1", "a")], "patch": [{"id": "1", "error": "cut off"}]})
 
-    assert main(told(path)) == [("user", "a")]
+    assert main(read(path)) == [("user", "a")]
 
 
 # --- growth
@@ -343,7 +333,7 @@ def test_blocks_of_the_messages_api_are_read_as_such(tmp_path: Path) -> None:
     second = run("2", [*first["inputs"]["messages"], {"role": "assistant", "content": reply["content"]}, result], "ok")
     second["inputs"]["system"] = "be kind"
 
-    events = told(written(tmp_path / "x.json", [first, second]))
+    events = read(written(tmp_path / "x.json", [first, second]))
 
     kinds = [[part.kind for part in message.parts] for message in messages(events)]
     assert kinds == [["user"], ["thinking", "tool_use"], ["tool_result"], ["assistant"]]
@@ -356,7 +346,7 @@ def test_a_call_in_langchains_form_in_a_message_with_a_role_is_a_call(tmp_path: 
     reply = {"role": "assistant", "content": "", "tool_calls": [call]}
     path = written(tmp_path / "x.json", [observation("1", [{"role": "user", "content": "a"}], reply)])
 
-    part = messages(told(path))[1].parts[0]
+    part = messages(read(path))[1].parts[0]
 
     assert (part.kind, part.tool, part.call, part.body) == ("tool_use", "read", "c", b'{"path":"a"}')
 
@@ -366,7 +356,7 @@ def test_what_is_in_no_form_that_is_read_costs_itself(tmp_path: Path) -> None:
     odd["inputs"] = {"input": [{"what": 1}]}
     odd["outputs"] = {"value": 7}
     path = written(tmp_path / "x.jsonl", odd, run("2", "a", "b"), {"run_type": "llm"}, 7)
-    events = told(path)
+    events = read(path)
 
     assert main(events) == [("user", "a"), ("assistant", "b")]
     assert sorted(event.line for event in events if isinstance(event, Warned)) == [1, 3, 4]
@@ -374,6 +364,6 @@ def test_what_is_in_no_form_that_is_read_costs_itself(tmp_path: Path) -> None:
 
 def test_without_inputs_the_file_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no inference with its messages") as caught:
-        told(written(tmp_path / "x.json", [run("1", "", "") | {"inputs": {}}]))
+        read(written(tmp_path / "x.json", [run("1", "", "") | {"inputs": {}}]))
 
     assert "may be hidden" in str(caught.value.hint)

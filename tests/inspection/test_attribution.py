@@ -42,9 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def test_edits_and_a_persons_lines_are_told_apart_in_a_rewritten_history(folder: Path) -> None:
     one, two = recordings(folder)
     corpus = [new.split("\n") for change in two.changes for _, new, _ in change.parts]
-
     scores = measure([one], corpus, SCENARIOS["all of it"] - {"shell"}, "1")
-
     for kind in ("agent", "human"):
         score = scores[kind]
         assert score.truth > 5 and score.said, kind
@@ -60,6 +58,5 @@ def test_on_recordings_all_kinds_are_right_in_95_of_100() -> None:
     for number, (group, corpus) in enumerate(chosen[::2]):
         for kind, score in measure(group, corpus, SCENARIOS["all of it"], f"1/{number}").items():
             totals[kind] += score
-
     for kind in attribution.KINDS:
         assert totals[kind].right >= 0.95 * totals[kind].said, totals

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ctxvc.errors import Damaged
-from ctxvc.integrations.records import Records
+from ctxvc.integrations.records import Records, session_name
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
@@ -132,3 +132,23 @@ def test_a_session_that_holds_something_else_is_refused(store: Store) -> None:
 
     with pytest.raises(Damaged, match="not one of them"):
         Records(store, "talk").new()
+
+
+# --- names
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "../..", "HEAD", "é" * 200, "x" * 101, "\ud800"])
+def test_any_name_of_a_conversation_names_a_session(store: Store, text: str) -> None:
+    Records(store, session_name(text)).close()
+
+    assert session_name(text) in store.sessions()
+
+
+def test_two_names_of_conversations_never_name_one_session() -> None:
+    names = ["a/b", "a-b", "a:b", "A-b", session_name("a/b"), session_name(session_name("a/b"))]
+
+    assert len({session_name(name).lower() for name in names}) == len(names)
+
+
+def test_a_uuid_names_a_session_as_it_is() -> None:
+    assert session_name("6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a") == "6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a"

@@ -34,13 +34,9 @@ def environment(project: Path, **more: str) -> dict[str, str]:
 def hook(project: Path, transcript: Path, event: str, **fields: object) -> str:
     """What a hook answers. It must end well, without a word on stderr."""
     result = subprocess.run(
-        [*START, event],
-        input=_told(project, transcript, event, fields),
-        capture_output=True,
-        env=environment(project),
-        cwd=project,
-        check=False,
-    )
+        [*START, event], input=_told(project, transcript, event, fields), capture_output=True, env=environment(project),
+        cwd=project, check=False,
+    )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, b"")
     return result.stdout.decode()
 
@@ -48,13 +44,9 @@ def hook(project: Path, transcript: Path, event: str, **fields: object) -> str:
 def hooked(project: Path, transcript: Path, event: str, **fields: object) -> subprocess.Popen[bytes]:
     """A hook that runs."""
     process = subprocess.Popen(
-        [*START, event],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(project),
-        cwd=project,
-    )
+        [*START, event], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=environment(project), cwd=project,
+    )  # fmt: skip
     assert process.stdin
     with process.stdin as stream:
         stream.write(_told(project, transcript, event, fields))

@@ -53,12 +53,9 @@ class PlayedHost:
         name = str(uuid.uuid4())
         self.characters += len(str(fields.get("message", {}).get("content", "")))
         common = {
-            "parentUuid": self.parent,
-            "isSidechain": False,
-            "uuid": name,
-            "sessionId": SESSION,
+            "parentUuid": self.parent, "isSidechain": False, "uuid": name, "sessionId": SESSION,
             "cwd": str(self.project),
-        }
+        }  # fmt: skip
         with self.transcript.open("a") as file:
             file.write(
                 json.dumps({**common, "version": "2.1.330", "timestamp": "2026-11-23T08:00:00Z", **fields}) + "\n"

@@ -34,13 +34,9 @@ def reply(second: int, *blocks: dict[str, object]) -> Message:
     parts = tuple(part(block, "assistant", "model") for block in blocks)
     usage = {"input_tokens": 10, "cache_read_input_tokens": 1000 + second, "output_tokens": 5}
     return Message(
-        role="assistant",
-        parts=parts,
-        time=time(second),
-        model="claude-sonnet-4-5-20250929",
-        usage=usage,
+        role="assistant", parts=parts, time=time(second), model="claude-sonnet-4-5-20250929", usage=usage,
         key=f"a{second}",
-    )
+    )  # fmt: skip
 
 
 def call(name: str, id: str, **arguments: object) -> dict[str, object]:
@@ -72,12 +68,9 @@ def build(project: Path) -> None:
 
 def _demo(store: Store) -> None:
     store.create_session(
-        "demo",
-        model="claude-sonnet-4-5-20250929",
-        system="You are a careful engineer.",
-        tools=[{"name": "Read", "description": "reads a file", "input_schema": {"type": "object"}}],
-        time=time(0),
-    )
+        "demo", model="claude-sonnet-4-5-20250929", system="You are a careful engineer.",
+        tools=[{"name": "Read", "description": "reads a file", "input_schema": {"type": "object"}}], time=time(0),
+    )  # fmt: skip
     with StoredSession.open(store, "demo") as session:
         session.append(human("Why does tests/test_app.py fail?", 1))
         session.append(

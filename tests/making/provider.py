@@ -206,3 +206,10 @@ def rendered(store: Store, commit: str) -> bytes:
 def damages(store: Store) -> list[str]:
     """What our own check of a store finds."""
     return [str(finding) for finding in verify.verify(store).findings]
+
+
+def called(session: Session, number: int, content: str = WORDS * 20, **reply: Any) -> None:
+    """A reply with a call, and its result, of a model that nobody asked."""
+    block = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
+    session.append({"role": "assistant", "content": [block], **reply})
+    session.append({"role": "user", "content": [result(block, content)]})

@@ -96,14 +96,10 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 #: What such a secret is called where it is given to a name.
 NAMES = {
-    "aws-secret-key": "aws_secret_access_key",
-    "azure-account-key": "AccountKey",
-    "password": "DB_PASSWORD",
-    "secret-hex": "APP_SECRET_KEY",
-    "connection-string": "DATABASE_URL",
-    "bearer": "access_token",
+    "aws-secret-key": "aws_secret_access_key", "azure-account-key": "AccountKey", "password": "DB_PASSWORD",
+    "secret-hex": "APP_SECRET_KEY", "connection-string": "DATABASE_URL", "bearer": "access_token",
     "private-key": "SSH_KEY",
-}
+}  # fmt: skip
 #: Kinds that only their name gives away.
 NAMED = frozenset({"aws-secret-key", "azure-account-key", "password", "secret-hex", "bearer"})
 

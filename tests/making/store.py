@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,13 @@ ROOT = Path(ctxvc.__file__).parent.parent
 CRLF = b"one\r\ntwo\r\n$Id$\r\n"
 
 
+@contextmanager
+def opened(path: Path, scope: str = "", session: str = "demo") -> Iterator[StoredSession]:
+    """The session, as a process of its own opens store and session."""
+    with Store(path) as store, StoredSession.open(store, session, scope) as made:
+        yield made
+
+
 def contents(session: StoredSession, scope: str = "") -> dict[str, bytes]:
     """Block id → body, as this session reads them; every checksum compared."""
     return {row.id: session.body(row, scope) for row in session.ledger(scope).rows()}
@@ -42,7 +51,7 @@ def contents(session: StoredSession, scope: str = "") -> dict[str, bytes]:
 
 def afresh(path: Path, session: str = "demo", scope: str = "main") -> dict[str, bytes]:
     """Block id → body, as a process reads them that opens the store now."""
-    with Store(path) as store, StoredSession.open(store, session, scope) as reader:
+    with opened(path, scope, session) as reader:
         return contents(reader, scope)
 
 
@@ -113,18 +122,63 @@ def never_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "FLUSH_STEPS", 1 << 30)
 
 
+@contextmanager
+def unflushed() -> Iterator[None]:
+    """All stays in the journal, as long as this lasts."""
+    import pytest
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StoredSession, "_flush", lambda _: None)
+        yield
+
+
 def start(
     script: str, *arguments: object, env: dict[str, str] | None = None, keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """A process of its own that runs a script of this folder, in an environment that finds the package."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        [sys.executable, "-W", "error", str(HERE / script), *map(str, arguments)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         pass_fds=tuple(keep),
-    )
+    )  # fmt: skip
+
+
+def go(*processes: subprocess.Popen[bytes]) -> None:
+    """All of them are told to go, once all are ready."""
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+
+
+def together(*processes: subprocess.Popen[bytes]) -> list[list[str]]:
+    """What the processes print once all of them are ready and may go; none may fail."""
+    with ExitStack() as running:
+        for process in processes:
+            running.enter_context(process)
+            running.callback(process.kill)
+        go(*processes)
+        answers = []
+        for process in processes:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err.decode()
+            answers.append(out.decode().splitlines())
+    return answers
+
+
+def killed(process: subprocess.Popen[bytes], seconds: float, *, late: bool = True) -> list[str]:
+    """The whole lines that the process prints until it is killed; `late`, so many seconds after its first line."""
+    with process:
+        go(process)
+        assert process.stdout is not None
+        first = process.stdout.readline() if late else b""  # on a slow machine it may come late
+        killer = threading.Timer(seconds, process.kill)
+        killer.start()
+        out = first + process.stdout.read()
+        killer.join()
+    return out[: out.rfind(b"\n") + 1].decode().splitlines()
 
 
 def add_scope(session: StoredSession, name: str) -> None:
@@ -132,15 +186,10 @@ def add_scope(session: StoredSession, name: str) -> None:
     origin = session.ledger("main")
     meta = msgspec.structs.replace(origin.meta, scope=name, parent="main", counters=Counters())
     commit = Commit(
-        ref=ref_of(session.name, name),
-        before=origin,
-        after=Ledger(meta=meta),
-        message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}),
-        actor="host",
-        time=0,
-        now=session.store.now(),
-        parent=session.tip("main"),
-    )
+        ref=ref_of(session.name, name), before=origin, after=Ledger(meta=meta),
+        message=message(f"scope {name}", {"Ctxvc-Op": "scope", "Ctxvc-Actor": "host"}), actor="host", time=0,
+        now=session.store.now(), parent=session.tip("main"),
+    )  # fmt: skip
     with session.bulk() as (writer, _):
         writer.commit(commit)
 

@@ -28,7 +28,6 @@ from ctxvc.store.read.session_name import by_recency
 from ctxvc.store.store import Store
 from tests.making.mcp_client import client as connected
 from tests.making.project import build
-from tests.making.provider import damages
 
 _T = TypeVar("_T")
 Ask = Callable[[Client], Awaitable[_T]]
@@ -170,7 +169,6 @@ def test_many_notes_are_listed_in_part(live: Path) -> None:
 def test_parts_that_are_asked_for_at_once_all_come_and_count(live: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         parts = list(threads.map(lambda line: told(live, "recover", address="B3", lines=f"{line}:{line}"), range(1, 9)))
-
     assert [part["content"].split()[0] for part in parts] == [f"0.{line}" for line in range(8)]
     with Session.open(live, "demo") as session:
         assert session.ledger()["B3"].reads == 8
@@ -274,12 +272,6 @@ def test_status_tells_of_the_recording(live: Path) -> None:
 )
 def test_what_is_wrong_is_told(live: Path, name: str, given: dict[str, Any], why: str) -> None:
     assert why in wrong(live, name, **given)
-
-
-def test_a_store_that_is_not_there_yet_is_told_of_and_found_later(tmp_path: Path) -> None:
-    assert "store" in wrong(tmp_path / ".ctxvc", "status")
-    Session.open(tmp_path / ".ctxvc", "demo").close()
-    assert told(tmp_path / ".ctxvc", "status")["session"] == "demo"
 
 
 def test_a_note_supersedes_what_it_replaces(live: Path) -> None:
@@ -388,9 +380,12 @@ def test_what_left_is_listed_in_pages(live: Path, monkeypatch: pytest.MonkeyPatc
     assert "Note 3." in read(live, newest[5])
 
 
-def test_without_a_store_there_is_the_dashboard_to_come(tmp_path: Path) -> None:
+def test_a_store_that_is_not_there_yet_is_told_of_and_found_later(tmp_path: Path) -> None:
     listed = asked(tmp_path / ".ctxvc", lambda client: client.list_resources()).resources
     assert [str(resource.uri) for resource in listed] == ["ctxvc://dashboard"]
+    assert "store" in wrong(tmp_path / ".ctxvc", "status")
+    Session.open(tmp_path / ".ctxvc", "demo").close()
+    assert told(tmp_path / ".ctxvc", "status")["session"] == "demo"
 
 
 def test_a_list_for_a_conversation_that_is_not_recorded_is_no_error(live: Path) -> None:
@@ -487,27 +482,6 @@ def test_the_command_serves_the_store_of_the_folder_it_is_started_in(project: Pa
     status, note = anyio.run(lambda: over_stdio(project, ask))
     assert status.structured_content["blocks"] > 3
     assert note.structured_content["block"].startswith("B")
-
-
-@pytest.mark.slow
-def test_several_servers_at_once_lose_no_note(live: Path) -> None:
-    each, many = 6, 2
-
-    async def write(client: Client, number: int) -> None:
-        for at in range(each):
-            answer = await client.call_tool("note", {"text": f"Note {number}.{at}"})
-            assert not answer.is_error, answer
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            for number in range(many):
-                group.start_soon(over_stdio, live.parent, lambda client, number=number: write(client, number))
-
-    anyio.run(main)
-    with Session.open(live, "demo") as session:
-        notes = {note.text for note in session.notes()}
-        assert notes == {f"Note {number}.{at}" for number in range(many) for at in range(each)}
-        assert not damages(session.store)
 
 
 def test_a_session_is_named_by_a_beginning_or_its_place(project: Path) -> None:

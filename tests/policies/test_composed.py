@@ -59,38 +59,28 @@ def test_the_plan_is_the_compositions_whichever_part_acts() -> None:
         assert [action.part for action in plan.actions] == [1, 2][: len(plan.actions)]
 
 
-def test_only_a_part_that_acts_is_asked_of_the_moment() -> None:
+def test_only_a_part_that_acts_is_asked_of_the_moment_and_its_knobs_decide() -> None:
     assert judged(Takes(), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
     assert judged(parse("keep"), Waits(blocks=("B3",))) == CommitDecision(False, "waits: asked of B3")
     assert judged(parse("scoped"), Takes(blocks=("B5",), now=False)).why.startswith("scoped: a task's scope")
-
-
-def test_the_knobs_of_the_part_that_acts_decide() -> None:
     ask = Scripted(fold("conversation:user:1"), fold("conversation:user:2"))
     patient, eager = (low(ask=ask, share=share, calls=1.0) for share in (0.99, 0.1))
-
     assert not judged(parse("keep"), patient).now
     assert judged(parse("keep"), eager).now
 
 
-def test_each_part_is_asked_of_what_it_wants_itself() -> None:
+def test_each_part_is_asked_of_what_it_wants_itself_and_goes_with_one_that_breaks_the_prefix() -> None:
     both = judged(Waits(blocks=("B3",)), Waits(blocks=("B5", "B7")))
-
     assert not both.now
     assert both.why.startswith("waits: asked of B3; including all other parts; ")
     assert both.cost > 0
-
-
-def test_where_one_part_breaks_the_prefix_the_others_go_with_it() -> None:
     both = judged(Waits(blocks=("B3",)), Takes(blocks=("B5",)))
-
     assert both.now
     assert both.why.startswith("takes: asked of B5; including all other parts; ")
 
 
 def test_a_composition_in_a_composition_is_one() -> None:
     inner = Composed(parts=(Takes(), Waits(blocks=("B3",))))
-
     assert Composed(parts=(inner, Takes())).parts == (*inner.parts, Takes())
     assert judged(inner, Takes()) == CommitDecision(False, "waits: asked of B3")
 
@@ -101,7 +91,6 @@ def test_a_planner_counts_new_tokens_from_its_last_round_in_a_composition_too() 
     policy = Composed(parts=(low(ask=ask, trigger=0.5, least=4_000), parse("keep")))
     rehearsal = rehearse(held.view(30_000), policy.propose(held.view(30_000)))
     held.ledger = rehearsal.after
-
     assert {row.removed_by for row in rehearsal.rows} == {"policy:planned+keep"}
     assert "since the last round, less than 4,000" in policy.propose(held.view(30_000)).reason
 
@@ -149,7 +138,6 @@ def test_a_plan_of_the_planner_that_waits_is_no_other_policys(tmp_path: Path) ->
         theirs = session.propose(Plan(actions=(Action(verb="archive", targets=("B3",)),), actor="planner"))
         session.policy = Takes(blocks=("B7",))
         session.request()
-
         assert session.pending() == (theirs,)
         assert [row.id for row in session.ledger().rows() if not row.present] == ["B7"]
 

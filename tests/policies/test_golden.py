@@ -30,9 +30,7 @@ WORDS = {
 }
 BUDGET = {"planned": 8_000, "scoped": 12_000, "layered-summary": 3_000}
 #: What is said after the recorded session.
-MORE: dict[str, Sequence[Message]] = {
-    "scoped": (human("And the docs?"), *steps(1), reply("There are none.")),
-}
+MORE: dict[str, Sequence[Message]] = {"scoped": (human("And the docs?"), *steps(1), reply("There are none."))}
 
 
 def test_every_policy_has_a_golden_plan() -> None:
@@ -46,7 +44,6 @@ def test_a_plan_on_a_recorded_session_is_what_it_was(pytestconfig: pytest.Config
     view = run.view(BUDGET.get(name, 6_000))
     plan = ask_plan(policy, view)
     tried = check(policy, view, run)
-
     assert plan == tried.plan == policy.propose(view)
     assert plan.actor == policy.actor
     compare(pytestconfig, name, plan, tried)

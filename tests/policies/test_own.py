@@ -197,7 +197,6 @@ def test_a_knob_without_a_usual_value_must_be_given(own: Path) -> None:
 def test_it_acts_as_a_policy_whatever_it_says_that_it_is(own: Path) -> None:
     policy = parsed("own.py:AsUser", own.parent)
     plan = ask_plan(policy, working().view(20_000))
-
     assert (plan.actor, plan.allow_user) == ("policy:as_user", False)
     assert plan.actions
     composed = ask_plan(Composed(parts=(policy, parse("keep"))), working().view(20_000))
@@ -265,16 +264,21 @@ def test_words_that_name_none_say_how_it_is_done() -> None:
 
 SENSELESS = {
     "planned": "least=-5 share=7 share=-3 read_price=-1 read_price=2 lifetime=-1 tight=99 tight=0.5 calls=-4 calls=inf"
-    " saving=5 saving=nan",
-    "oldest_turn": "tight=-9",
-    "hybrid": "tight=0.5 target=0.7",
-    "tool_mask_prune": "long=-1 target=0.7",
-    "default": "ceiling=99999999999999999999999999 ceiling=-1 low_water=nan weights=x",
-    "layered": "keep=-1 clear=nan low_water=2",
-    "episodes": "ceiling=-1 implicit=0 low_water=0",
-    "skeleton": "low_water=0.9 chunk=0",
-    "mask": "age=0 age=9999999999",
-    "self_managed": "theta=-1 share=2",
+    " saving=5 saving=nan target=0.9,trigger=0.85 trigger=1.5 target=-0.1",
+    "oldest_turn": "tight=-9 target=0.9",
+    "tool_prune": "target=0.9",
+    "hybrid": "tight=0.5 target=0.9",
+    "tool_mask_prune": "long=-1 target=0.9",
+    "default": "ceiling=99999999999999999999999999 ceiling=-1 low_water=nan weights=x low_water=2 cold_low_water=2"
+    " low_water=0.9,trigger=0.5 weights=read weights=nothing=1 weights=read=nan",
+    "layered": "keep=-1 clear=nan low_water=2 clear=1.5 low_water=-0.1 verbatim=2 clear=0.9,summarise=0.8",
+    "episodes": "ceiling=-1 implicit=0 low_water=0 low_water=1.1",
+    "window": "low_water=1.5",
+    "clear": "trigger=-0.1 keep=-1",
+    "skeleton": "low_water=0.9 chunk=0 least=2",
+    "summary": "room=7",
+    "mask": "age=0 age=9999999999 batch=0",
+    "self_managed": "theta=-1 share=2 low_water=2 share=-1 beta=1.5 batch=-5",
     "scoped": "note=0",
 }
 

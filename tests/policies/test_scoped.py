@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.plan import Action, Plan
 from ctxvc.core.plan.rehearse import rehearse
@@ -90,11 +88,6 @@ def test_a_long_last_word_is_clipped_and_a_task_without_one_says_so() -> None:
     assert second == "\\[← task-2] 4 blocks, without a last word"
 
 
-def test_a_note_of_no_characters_is_refused() -> None:
-    with pytest.raises(ValueError, match="note must be a number, at least 1"):
-        Scoped(note=0)
-
-
 # --- the paper's token economics (sections 1.1 and 1.5)
 
 
@@ -109,9 +102,10 @@ def played(policy: Policy, tasks: Sequence[Sequence[Message]]) -> tuple[int, int
     return peak, measure(made.ledger, made.view().price)
 
 
-def test_fifteen_tasks_in_scopes_peak_at_a_small_part_of_the_linear_run() -> None:
+def test_fifteen_tasks_in_scopes_peak_at_a_small_part_of_the_linear_run_and_a_single_one_gains_nothing() -> None:
     """Fifteen tasks that add about 780 tokens each: 12,059 at the peak there, 1,402 in scopes (88 % less), 801 at the
-    end. Here the humans' words stay and each task's stub has an address, so that a little more remains.
+    end. Here the humans' words stay and each task's stub has an address, so that a little more remains. A task alone
+    favours the linear conversation (section 1.5).
     """
     tasks = [task(number, LONG[:1_480]) for number in range(1, 16)]
     linear, _ = played(Keep(), tasks)
@@ -120,9 +114,6 @@ def test_fifteen_tasks_in_scopes_peak_at_a_small_part_of_the_linear_run() -> Non
     assert scoped < 0.2 * linear
     assert last < scoped
 
-
-def test_a_single_task_gains_nothing_from_a_scope() -> None:
-    """Section 1.5: isolated tasks favour the linear conversation."""
     assert played(POLICY, [task(1)]) == played(Keep(), [task(1)])
 
 

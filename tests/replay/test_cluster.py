@@ -17,7 +17,8 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay import cluster
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.results.file import code_version
-from ctxvc.replay.results.result import Result, encode
+from ctxvc.replay.results.lines import line_of
+from ctxvc.replay.results.result import Result
 from ctxvc.replay.work import Setup, Source, of_file, outcomes, remaining, units
 from tests.replay.recordings import recording, slow
 
@@ -64,7 +65,7 @@ def test_a_worker_that_is_killed_loses_no_result_and_doubles_none(
         if number == 1:
             first.send_signal(signal.SIGKILL)
 
-    assert sorted(encode(own.comparable) for own in there) == sorted(encode(own.comparable) for own in here)
+    assert sorted(line_of(own.comparable) for own in there) == sorted(line_of(own.comparable) for own in here)
 
 
 def die(conversation: Conversation, setups: Sequence[Setup]) -> Iterable[Result]:

@@ -23,7 +23,7 @@ from ctxvc.replay.judge.cuts import cuts, sample
 from ctxvc.replay.judge.data import LONGEST, line, whole_line
 from ctxvc.replay.judge.inquiry import Inquiry, TooLong, judge, perceive
 from ctxvc.replay.judge.perception import Question, questions
-from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Record, RecordFile, decode, encode
+from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Record, RecordFile
 from ctxvc.replay.judge.verdict import Choice, Unusable, Verdict, choice, verdict
 from tests.making.conversation import human, reply, result, results
 
@@ -150,6 +150,7 @@ def test_thinking_is_shown_to_no_judge() -> None:
 def test_a_conversation_that_fits_or_ends_there_has_no_cut() -> None:
     assert [len(list(cuts(talk(steps=steps), [BUDGET]))) for steps in (14, 13)] == [1, 0]  # at call 9, of five at least
     assert not list(cuts(talk(), [100_000]))
+    assert not list(cuts(talk("a line of output " * 40), [BUDGET]))  # one message is more than the budget
 
 
 # --- answers
@@ -329,13 +330,13 @@ def test_the_agreement_of_judge_and_measure_worked_out_by_hand() -> None:
     records = [judgement("a", call, valid=valid, misses=misses) for call, (valid, misses) in enumerate(cells)]
     (own,) = figures.judged([*records, judgement("a", 99, valid=None, unusable="it is empty")])
 
-    assert own.agreement == figures.Agreement(both=4, only_judge=1, only_measure=2, neither=3)
-    assert own.agreement.kappa == pytest.approx(0.4)
+    assert (own.both, own.only_judge, own.only_measure, own.neither) == (4, 1, 2, 3)
+    assert own.kappa == 0.4
     assert (own.samples, own.unusable, own.no_impact.hits, own.no_impact.total) == (11, 1, 5, 10)
     assert (own.overall, own.prune, own.confidence) == (4, 0.5, pytest.approx(0.9))
     assert own.dimensions == dict.fromkeys(DIMENSIONS, 5)
-    assert figures.Agreement(both=3).kappa is None
-    assert figures.Agreement().kappa is None
+    assert figures.kappa(3, 0, 0, 0) is None
+    assert figures.kappa(0, 0, 0, 0) is None
 
 
 def test_the_interval_of_the_papers_hard_set() -> None:
@@ -356,7 +357,12 @@ def test_the_calibrated_rate_worked_out_by_hand() -> None:
 
     assert (one.cuts, one.differing) == (4, 3)
     assert (one.first_better, one.ties, one.second_better, one.unusable) == (2, 1, 0, 0)
-    assert [own.hits for own in (*one.raw, *one.calibrated)] == [3, 2, 3.5, 1.5]
+    assert [own.hits for own in (one.raw_first, one.raw_second, one.calibrated_first, one.calibrated_second)] == [
+        3,
+        2,
+        3.5,
+        1.5,
+    ]
 
 
 def test_a_plan_that_was_asked_about_in_two_wordings_counts_once() -> None:
@@ -365,10 +371,10 @@ def test_a_plan_that_was_asked_about_in_two_wordings_counts_once() -> None:
     assert (own.samples, own.no_impact.hits) == (1, 0)
 
 
-def test_records_come_back_from_their_lines() -> None:
-    for record in (judgement("a", 1, valid=True), compared(1, "tie")):
-        assert decode(encode(record)) == record
-        assert encode(record).startswith(b'{"schema":"ctxvc-')
+def test_records_come_back_from_their_lines(tmp_path: Path) -> None:
+    records = [judgement("a", 1, valid=True), compared(1, "tie")]
+    file(tmp_path).add(records)
+    assert file(tmp_path).records == records
 
 
 # --- perception

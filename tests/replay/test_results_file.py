@@ -10,6 +10,7 @@ import pytest
 from ctxvc.errors import BadInput, Refused
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Split
 from ctxvc.replay.results.file import ResultFile, code_version, key
+from ctxvc.replay.results.lines import line_of
 from ctxvc.replay.results.result import (
     Options,
     Result,
@@ -17,7 +18,6 @@ from ctxvc.replay.results.result import (
     UsesMeasured,
     decode,
     decode_uses,
-    encode,
     encode_uses,
 )
 
@@ -39,7 +39,7 @@ def result(policy: str = "keep", budget: int = 32_000, **fields: object) -> Resu
 def test_a_line_is_the_result_and_its_keys_stand_in_a_fixed_order() -> None:
     made = result(events={"restore": {"user": 1}, "archive": {"policy:clear": 3, "agent": 1}}, dropped={"pinned": 2})
 
-    line = encode(made)
+    line = line_of(made)
 
     assert decode(line) == made
     assert line.startswith(b'{"schema":"ctxvc-replay/1","version":"1+abc","anchors":"1","conversation":"talk"')
@@ -58,7 +58,7 @@ def test_timing_and_store_are_left_out_of_a_comparison() -> None:
 
 @pytest.mark.parametrize("wrong", [{"calls": -1}, {"budget": "32k"}, {"schema": "ctxvc-replay/2"}])
 def test_a_line_that_is_no_result_is_refused(wrong: dict[str, object]) -> None:
-    fields = {**msgspec.json.decode(encode(result())), **wrong}
+    fields = {**msgspec.json.decode(line_of(result())), **wrong}
 
     with pytest.raises(msgspec.DecodeError):
         decode(msgspec.json.encode(fields))
@@ -70,7 +70,7 @@ def test_what_was_added_is_there_for_the_next_run(tmp_path: Path) -> None:
     again = ResultFile(path, VERSION)
     again.add([result("clear")])
 
-    assert [own.policy for own in ResultFile(path, VERSION).results] == ["keep", "window", "clear"]
+    assert [own.policy for own in ResultFile(path, VERSION).records] == ["keep", "window", "clear"]
     assert again.has(key(result("keep")))
     assert not again.has(key(result("mask")))
     assert not again.has(key(result("keep", 80_000)))
@@ -89,13 +89,13 @@ def test_a_file_is_done_once_each_of_its_conversations_has_a_result(tmp_path: Pa
 
 def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    whole, last = encode(result("keep")), encode(result("window"))
+    whole, last = line_of(result("keep")), line_of(result("window"))
     for length in range(len(last)):
         path.write_bytes(whole + last[:length])
         results = ResultFile(path, VERSION)
-        assert [own.policy for own in results.results] == ["keep"]
+        assert [own.policy for own in results.records] == ["keep"]
         results.add([result("clear")])
-        assert path.read_bytes() == whole + encode(result("clear"))
+        assert path.read_bytes() == whole + line_of(result("clear"))
 
 
 @pytest.mark.parametrize("content", [b"my notes\n", b"my notes", b'{"a": 1}\n', b"\0" * 100, b"\xff\n", b"[" * 9999])
@@ -111,7 +111,7 @@ def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(tmp_path: Path, co
 
 def test_results_of_another_version_are_not_mixed_with_these(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    path.write_bytes(encode(result(version="2+def")))
+    path.write_bytes(line_of(result(version="2+def")))
 
     with pytest.raises(Refused, match=r"version 2\+def, but this is 1\+abc"):
         ResultFile(path, VERSION)
@@ -119,7 +119,7 @@ def test_results_of_another_version_are_not_mixed_with_these(tmp_path: Path) -> 
 
 def test_results_of_a_newer_schema_are_not_mixed_with_these(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    path.write_bytes(encode(result()).replace(b"ctxvc-replay/1", b"ctxvc-replay/2"))
+    path.write_bytes(line_of(result()).replace(b"ctxvc-replay/1", b"ctxvc-replay/2"))
 
     with pytest.raises(Refused, match="ctxvc-replay/2"):
         ResultFile(path, VERSION)
@@ -134,7 +134,7 @@ def test_sorted_it_has_each_result_once_in_an_order_of_its_own(tmp_path: Path) -
         results.sort()
 
     assert one.read_bytes() == other.read_bytes()
-    assert [(own.policy, own.budget) for own in ResultFile(one, VERSION).results] == [
+    assert [(own.policy, own.budget) for own in ResultFile(one, VERSION).records] == [
         ("keep", 32_000),
         ("keep", 80_000),
         ("window", 32_000),

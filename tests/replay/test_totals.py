@@ -10,20 +10,6 @@ from ctxvc.replay.results.totals import totals
 from tests.replay.test_results_file import result
 
 
-def test_wilsons_interval_is_the_published_one() -> None:
-    low, high = wilson(28, 33)
-
-    assert (round(100 * low, 2), round(100 * high, 2)) == (69.08, 93.35)
-
-
-def test_wilsons_interval_ends_at_what_is_possible() -> None:
-    assert wilson(0, 0) == (0.0, 1.0)
-    assert wilson(0, 9)[0] == pytest.approx(0.0)
-    assert wilson(9, 9)[1] == pytest.approx(1.0)
-    low, high = wilson(1, 9)
-    assert 0.0 < low < 1 / 9 < high < 1.0
-
-
 def test_a_large_conversation_counts_more_in_the_micro_average_and_as_much_in_the_macro_average() -> None:
     large = Split(nt=Counts(visible=10, routed=20, lost=70))
     small = Split(nt=Counts(visible=2))

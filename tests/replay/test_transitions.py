@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ctxvc.replay.measures.common import NONE
-from ctxvc.replay.measures.cut_points import cut_point, cut_points, grown
+from ctxvc.replay.measures.cut_points import cut_point, cut_points
 from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
 from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
@@ -93,15 +93,6 @@ def test_the_papers_figures_are_over_plans_that_save_enough() -> None:
     assert figures is not None
     assert (figures.plans, figures.prune, figures.no_impact) == (2, pytest.approx(0.45), 0.5)
     assert cut_points(points, saving=0.7) is None
-
-
-def test_a_prompt_grows_by_what_comes_in() -> None:
-    prompt = nothing(0, complete=[0], tokens=100)
-
-    after = grown(LOGIN, prompt, 1, SIZES)
-
-    assert (after.call, sorted(after.complete), after.tokens) == (1, [0, 1, 2, 3], 100 + 4 + 10 + 40)
-    assert grown(LOGIN, prompt, 0) == prompt
 
 
 def test_tool_pressure_is_what_stands_in_half_of_the_prompts() -> None:

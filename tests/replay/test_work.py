@@ -16,7 +16,8 @@ import ctxvc
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.results.file import ResultFile
-from ctxvc.replay.results.result import Result, encode
+from ctxvc.replay.results.lines import line_of
+from ctxvc.replay.results.result import Result
 from ctxvc.replay.work import Setup, Source, Unit, in_order, of_file, outcomes, remaining, units
 from tests.replay.recordings import count_only, recording
 
@@ -34,7 +35,7 @@ def results(work: Sequence[Source], jobs: int) -> list[bytes]:
         for outcome in outcomes(units(remaining(work, SETUPS, None), jobs), count_only, "1", jobs)
         for own in outcome.results
     ]
-    return sorted(encode(own.comparable) for own in made)
+    return sorted(line_of(own.comparable) for own in made)
 
 
 def test_the_results_are_the_same_with_any_number_of_processes(tmp_path: Path) -> None:
@@ -200,6 +201,6 @@ def test_a_run_that_is_killed_leaves_no_process_and_is_taken_on_with_the_same_re
     assert begun(folder, killed, processes).wait() == 0
     assert begun(folder, whole, processes).wait() == 0
 
-    one, other = ([encode(own.comparable) for own in ResultFile(path, "1").results] for path in (killed, whole))
+    one, other = ([line_of(own.comparable) for own in ResultFile(path, "1").records] for path in (killed, whole))
     assert one == other
     assert len(one) == 6 * len(SETUPS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import random
 from pathlib import Path
@@ -19,33 +18,10 @@ from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
 from tests.making.project import HOSTILE
 from tests.report.conftest import paged
+from tests.report.test_document import Elements
 
 SCRIPT = "</script><script>alert(1)</script><!--<script>&lt;img src=x onerror=alert(1)>\u2028\u202e\ud800"
 SECRET = "ghp_" + "x7Kq2mZp9Lw4Rt8Vb3Nc6Yd1Sf5Gh0Jk2AbE"
-
-
-class _Elements(html.parser.HTMLParser):
-    """The elements of a page, and the text of each script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.scripts: list[str] = []
-        self._inside = False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, _attrs: object) -> None:
-        self.names.append(tag)
-        self._inside = tag == "script"
-        if self._inside:
-            self.scripts.append("")
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.scripts[-1] += data
-
-    def handle_endtag(self, _tag: str) -> None:
-        self._inside = False
 
 
 def _project(folder: Path, *, secret: str = "", exact: bool = False, text: str = "fine") -> Path:
@@ -80,7 +56,7 @@ def test_no_recorded_text_becomes_an_element_or_ends_one(hostile: Path, tmp_path
     plain = tmp_path / "plain"
     with create(plain / FOLDER) as store:
         store.create_session("plain")
-    assert _Elements(page).names == _Elements(_page(plain)).names
+    assert Elements(page).names == Elements(_page(plain)).names
     assert "<script>alert(1)" not in page
 
 

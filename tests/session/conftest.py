@@ -20,3 +20,9 @@ def place(tmp_path: Path) -> Path:
 def session(place: Path) -> Iterator[Session]:
     with create(place) as made:
         yield made
+
+
+@pytest.fixture
+def small(place: Path) -> Iterator[Session]:
+    with create(place, budget=12_000) as made:
+        yield made

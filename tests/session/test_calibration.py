@@ -27,7 +27,7 @@ from ctxvc.tokens.calibration import (
     initial,
     is_guess,
 )
-from tests.making.provider import MODEL, WORDS, create
+from tests.making.provider import MODEL, WORDS, called, create
 
 sizes = st.lists(st.integers(2_000, 150_000), min_size=30, max_size=30, unique=True)
 NONE = Calibration()
@@ -77,17 +77,14 @@ def test_a_line_from_one_reply_is_that_of_its_ratio_and_a_tenth() -> None:
 
 
 def test_a_first_reply_replaces_a_guess_in_both_directions_and_a_known_line_is_only_raised() -> None:
+    guess = initial("llama", 8_000)
+    for nonsense in (1, 300, 20_000):  # it reports no size of its prompt
+        assert learned([5_000], 0, nonsense, start=guess) == guess
     for a in (1_000, 2_900):
         assert abs(learned([5_000], a, 0, start=initial("llama", 8_000)).a_milli - 1.1 * a) < 2
     assert learned([5_000], 1_000, 0, start=Calibration(1_340, 20)) == Calibration(1_340, 20)
     assert learned([5_000], 1_600, 0, start=Calibration(1_340, 20)).a_milli == 1_760
     assert learned([5_000, 5_100, 5_200], 1_000, 0, start=Calibration(1_340, 20)).a_milli < 1_040
-
-
-@pytest.mark.parametrize("told", [1, 300, 20_000])
-def test_a_first_reply_that_reports_no_size_of_its_prompt_teaches_nothing(told: int) -> None:
-    guess = initial("llama", 8_000)
-    assert learned([5_000], 0, told, start=guess) == guess
 
 
 @given(sizes, slopes, offsets, st.integers(0, 29), st.integers(1, 3_000_000))
@@ -119,12 +116,16 @@ def test_what_one_model_reported_says_nothing_of_another() -> None:
     ("model", "calibration"),
     [(MODEL, (1_500, 0)), ("claude-opus-4-5", (1_200, 0)), ("gpt-4o", (1_000, 0)), ("", (1_000, 0))],
 )
-def test_a_new_session_begins_with_what_is_known_of_its_model(
+def test_a_new_session_begins_with_what_is_known_of_its_model_and_another_keeps_its_own(
     place: Path, model: str, calibration: tuple[int, int]
 ) -> None:
     for _ in range(2):
         with Session.open(place, "demo", model=model) as session:
             assert session.ledger().meta.calibration == calibration
+    with create_store(place.with_name("other")) as store:
+        store.create_session("demo", model=model)
+    with Session.open(place.with_name("other"), "demo", model=model) as session:
+        assert session.ledger().meta.calibration == (1_000, 0)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +177,7 @@ def work(session: Session, replies: int, usage: Replies = silent) -> list[str]:
         warnings.simplefilter("always")
         for at in range(replies):
             session.request()
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            reported = usage(session.view().counted)
-            session.append({"role": "assistant", "content": [asked], "usage": reported})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 50}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * 50, usage=usage(session.view().counted))
         session.request()
     assert all(issubclass(one.category, UnknownVocabularyWarning) for one in caught)
     return [f"{one.filename}: {one.message}" for one in caught]
@@ -192,11 +189,7 @@ def test_a_guess_that_no_reply_replaces_is_warned_of_once_with_both_ways_out(pla
         (told,) = work(session, 1)
         assert told.startswith(__file__) and "`model=`" in told and "`tokens_per_count=`" in told
         assert not work(session, 3)
-        assert not [text for text in sent_texts(session) if "vocabulary" in text], "it is for people"
-
-
-def sent_texts(session: Session) -> list[str]:
-    return [json.dumps(message) for message in session.prompt().messages]
+        assert "vocabulary" not in json.dumps(session.prompt().messages), "it is for people"
 
 
 @pytest.mark.parametrize(
@@ -241,26 +234,14 @@ def test_a_factor_that_no_vocabulary_has_is_refused(place: Path, tokens_per_coun
         Session.open(place, "demo", budget=32_000, tokens_per_count=tokens_per_count)
 
 
-def test_a_session_that_was_there_keeps_its_own_calibration(place: Path) -> None:
-    with create_store(place) as store:
-        store.create_session("demo", model=MODEL)
-    with Session.open(place, "demo", model=MODEL) as session:
-        assert session.ledger().meta.calibration == (1_000, 0)
-
-
 def replies(session: Session, count: int, a: int = 1_200, b: int = 300) -> None:
     session._calibrating = Calibrating()
     for at in range(count):
         session.append({"role": "user", "content": f"{at} {WORDS}" * (3 + at)})
         session.request()
         asked = session.view().counted
-        session.append(
-            {
-                "role": "assistant",
-                "content": [{"type": "text", "text": "So."}],
-                "usage": {"input_tokens": 10, "cache_read_input_tokens": asked * a // 1000 + b - 10},
-            }
-        )
+        usage = {"input_tokens": 10, "cache_read_input_tokens": asked * a // 1000 + b - 10}
+        session.append({"role": "assistant", "content": [{"type": "text", "text": "So."}], "usage": usage})
 
 
 def settings(session: Session) -> list[str]:
@@ -300,10 +281,7 @@ def test_asking_again_gives_the_same_bytes_and_commits_nothing_however_the_provi
         session.set(calibration=calibration)
         session.append({"role": "user", "content": "go"})
         for at in range(30):
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            session.append({"role": "assistant", "content": [asked]})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * (20 + at % 7)}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * (20 + at % 7))
             first = session.request()
             stands = session.stored.tip(), session.stored.waiting()
             assert session.request().digest == first.digest
@@ -317,10 +295,7 @@ def test_another_model_brings_its_own_window_thresholds_and_calibration_before_t
     with Session.open(place, "demo", model=MODEL) as session:
         session.append({"role": "user", "content": "Look."})
         for at in range(18):
-            asked = {"type": "tool_use", "id": f"c{at}", "name": "sh", "input": {}}
-            session.append({"role": "assistant", "content": [asked]})
-            answer = {"type": "tool_result", "tool_use_id": f"c{at}", "content": f"{at} {WORDS}" * 500}
-            session.append({"role": "user", "content": [answer]})
+            called(session, at, f"{at} {WORDS}" * 500)
         session.request()
         assert session.budget.window == 1_000_000
         assert {row.state for row in session.ledger().rows() if row.kind == "tool_result"} == {"visible"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ctxvc.policies import asking, parse
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry
-from tests.making.provider import WORDS, create
+from tests.making.provider import WORDS, called, create
 
 
 class Oldest(Policy, frozen=True, kw_only=True):
@@ -40,22 +39,20 @@ class Oldest(Policy, frozen=True, kw_only=True):
 
 
 @pytest.fixture
-def clock() -> Iterator[list[float]]:
-    yield [0.0]
+def clock() -> list[float]:
+    return [0.0]
 
 
-def opened(place: Path, clock: list[float], **knobs: bool) -> Session:
+def opened(place: Path, clock: list[float], steps: int = 3, **knobs: bool) -> Session:
+    """A session of so many steps under `Oldest`, which was asked when there were none."""
     create(place).close()
     held = Session.open(place, "demo")
-    return Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
-
-
-def step(session: Session, number: int, words: str = WORDS * 20) -> None:
-    call = {"type": "tool_use", "id": f"t{number}", "name": "sh", "input": {"cmd": str(number)}}
-    session.append({"role": "assistant", "content": [call]})
-    session.append(
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": words}]}
-    )
+    session = Session(held.stored, policy=Oldest(**knobs), now=lambda: clock[0])  # type: ignore[arg-type]
+    session.append({"role": "user", "content": "go on"})
+    session.request()
+    for number in range(steps):
+        called(session, number)
+    return session
 
 
 def archived(session: Session) -> list[str]:
@@ -64,8 +61,8 @@ def archived(session: Session) -> list[str]:
 
 def commits(session: Session, op: str) -> list[Entry]:
     session.stored.flush()
-    tip = session.stored.tip()
-    return [each for each in revision.history(session.store, tip) if each.trailers.get("Ctxvc-Op") == op]
+    entries = revision.history(session.store, session.stored.tip())
+    return [entry for entry in entries if entry.trailers.get("Ctxvc-Op") == op]
 
 
 @pytest.mark.parametrize(("seconds", "leaves"), [(10, False), (-400, False), (400, True)])
@@ -77,7 +74,7 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
     with Session.open(place, "demo", policy="default", budget=30_000) as session:
         session.append({"role": "user", "content": "go on"})
         while session.view().used < 0.7 * 30_000:
-            step(session, session.ledger().meta.counters.step)
+            called(session, session.ledger().meta.counters.step)
             session.request()
         assert session.view().idle < 60 and not archived(session)
     now = time.time
@@ -86,7 +83,7 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
         session.append({"role": "user", "content": "and now?"})
         session.request()
         assert bool(archived(session)) == leaves
-        step(session, 999)
+        called(session, 999)
         session.stored.flush()
         history = revision.history(session.store, session.stored.tip())
         reasons = [e.trailers["Ctxvc-Reason"] for e in history if e.trailers.get("Ctxvc-Actor") == "policy:default"]
@@ -95,10 +92,6 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
 
 def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place: Path, clock: list[float]) -> None:
     session = opened(place, clock)
-    session.append({"role": "user", "content": "go on"})
-    session.request()
-    for number in range(3):
-        step(session, number)
     session.request()
 
     assert archived(session) == ["B4"]
@@ -109,12 +102,8 @@ def test_a_policy_is_asked_before_each_request_and_says_why_in_the_commit(place:
 
 def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
     session.request()
-    for number in range(3):
-        step(session, number)
-    session.request()
-    step(session, 3)
+    called(session, 3)
     session.request()
 
     assert archived(session) == []
@@ -130,28 +119,12 @@ def test_a_plan_that_waits_is_not_made_anew_and_is_judged_again_on_each_view(pla
 
 def test_at_a_turns_start_nothing_waits(place: Path, clock: list[float]) -> None:
     session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
-    for number in range(3):
-        step(session, number)
     session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
     session.request()
 
-    assert archived(session) == ["B3"]
+    assert archived(session) == ["B4"]
     session.append({"role": "assistant", "content": "done"})
     assert "a turn begins" in commits(session, "archive")[0].trailers["Ctxvc-Reason"]
-
-
-def test_a_plan_of_which_nothing_is_left_is_dropped(place: Path, clock: list[float]) -> None:
-    session = opened(place, clock, patient=True)
-    session.append({"role": "user", "content": "go on"})
-    session.request()
-    for number in range(3):
-        step(session, number)
-    session.request()
-    session.archive("B4")
-    session.request()
-
-    assert session.pending() == ()
 
 
 class Patient(Oldest, frozen=True, kw_only=True):
@@ -177,7 +150,7 @@ def test_a_small_pending_plan_does_not_block_a_needed_one(place: Path) -> None:
         session.set(calibration=(1_000, 0))
         session.append({"role": "user", "content": "go on"})
         for number in range(6):
-            step(session, number, WORDS * (20 if number else 3))
+            called(session, number, WORDS * (20 if number else 3))
             session.request()
         ((small,), before) = session.pending(), archived(session)
         assert len(small.plan.actions) == 1 and not before
@@ -242,3 +215,84 @@ def test_the_protocol_stands_pinned_at_the_beginning_once(place: Path) -> None:
     assert [row.id for row in session.ledger().rows()][:2] == ["B1", "B2"]
     assert session.ledger().meta.policy == "test_policy.py:Oldest:protocol=Archive what you no longer need."
     session.close()
+
+
+# --- plans that wait: seen by everybody, committed as far as the view has not moved on, dropped when stale
+
+
+def filled(session: Session) -> None:
+    session.append({"role": "user", "content": "go on"})
+    for number in range(4):
+        called(session, number)
+
+
+def archive(*blocks: str) -> Plan:
+    return Plan(actions=(Action(verb="archive", targets=blocks),), actor="policy:test", reason="old")
+
+
+def results_of(session: Session) -> dict[str, str]:
+    return {row.id: row.state for row in session.ledger().rows() if row.kind == "tool_result"}
+
+
+def test_a_plan_changes_nothing_before_a_turn_begins(session: Session) -> None:
+    filled(session)
+    session.propose(archive("B3"))
+    session.request()
+    assert results_of(session)["B3"] == "visible"
+
+    session.append({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
+    session.request()
+
+    assert results_of(session) == {"B3": "archived", "B5": "visible", "B7": "visible", "B9": "visible"}
+    assert session.pending() == ()
+
+
+def test_a_plan_survives_its_process_and_is_seen_by_others(place: Path) -> None:
+    with create(place) as session:
+        filled(session)
+        session.propose(archive("B3"))
+    with Session.open(place, "demo") as again:
+        (held,) = again.pending()
+        assert (held.id, held.plan.actor, held.plan.reason) == ("P1", "policy:test", "old")
+        ((_, done),) = again.settle()
+    assert [row.id for row in done.rows] == ["B3"]
+
+
+def test_of_a_plan_that_the_view_has_passed_the_rest_is_done(session: Session) -> None:
+    filled(session)
+    plan = Plan(actions=tuple(Action(verb="archive", targets=(block,)) for block in ("B3", "B5")), actor="policy:test")
+    session.propose(plan)
+    session.archive("B3")
+
+    ((_, done),) = session.settle()
+
+    assert [row.id for row in done.rows] == ["B5"]
+    assert [(problem.target, problem.why) for problem in done.problems] == [("B3", "gone")]
+
+
+def test_a_stale_plan_is_dropped(session: Session) -> None:
+    filled(session)
+    session.propose(archive("B3"))
+    session.archive("B3")
+    other = Action(verb="archive", targets=("B5",), checksums={"B5": "0" * 12})  # another block of the same number
+    session.propose(Plan(actions=(other,), actor="policy:test"))
+
+    ((_, first), (_, second)) = session.settle()
+
+    assert not first and [problem.why for problem in second.problems] == ["stale"]
+    assert session.pending() == ()
+    assert "stale" in session.store.message(str(session.store.repository.references["refs/ctxvc/demo/plans"].target))
+
+
+def test_a_plan_waits_in_its_own_scope_and_leaving_that_is_a_good_moment(session: Session) -> None:
+    filled(session)
+    session.open_scope("try", "another way", with_messages=True)
+    session.propose(archive("B3"))
+    (held,) = session.pending()
+    assert held.scope == "try" and session.drop(held.id) == ("P1",)
+    assert session.pending() == () and results_of(session)["B3"] == "visible"
+    session.propose(archive("B5"))
+    session.open_scope("again", "a third way")
+
+    assert session.ledger("try")["B5"].state == "archived"
+    assert session.pending() == ()

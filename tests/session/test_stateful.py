@@ -146,11 +146,7 @@ class Machine(RuleBasedStateMachine):
         self._append(who, {"role": "assistant", "content": content})
 
     @precondition(lambda self: any(session.stored.open_calls for session in self.sessions))
-    @rule(
-        who=st.integers(0, 1),
-        given=st.lists(outputs, min_size=1, max_size=5),
-        most=st.integers(1, 9),
-    )
+    @rule(who=st.integers(0, 1), given=st.lists(outputs, min_size=1, max_size=5), most=st.integers(1, 9))
     def results_come_in(self, who: int, given: list[Any], most: int) -> None:
         session = self.sessions[who]
         session.stored.refresh()

@@ -16,6 +16,7 @@ from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import measure
+from ctxvc.forms import chat_writer
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
@@ -35,20 +36,13 @@ def called(number: int, **more: Any) -> dict[str, Any]:
 
 
 def answered(number: int, content: Any = LONG, **more: Any) -> dict[str, Any]:
-    return {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": content, **more}],
-    }
+    block = {"type": "tool_result", "tool_use_id": f"c{number}", "content": content, **more}
+    return {"role": "user", "content": [block]}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / ".ctxvc"
-
-
-@pytest.fixture
-def session(path: Path) -> Iterator[Session]:
-    with Session.open(path, "s", model="claude-opus-4-5", budget=60_000, system="You help.") as opened:
+def session(place: Path) -> Iterator[Session]:
+    with Session.open(place, "s", model="claude-opus-4-5", budget=60_000, system="You help.") as opened:
         opened.append({"role": "user", "content": "Mend it."})
         yield opened
 
@@ -84,8 +78,9 @@ def test_a_result_ends_with_its_tag_from_the_first_time_it_is_sent_on(session: S
     assert behind(first, 1) == [LONG, tag_of(session, 1)]
     assert tag_of(session, 1).startswith("[B")
     assert session.body(tag_of(session, 1)[1:].split(" ")[0]) == LONG.encode()
-    second = step(session, 2)
+    second = step(session, 2, [{"type": "text", "text": LONG}, {"type": "text", "text": "and more"}])
     assert second.messages[: len(first.messages)] == first.messages, "what was sent has changed"
+    assert behind(second, 2) == [LONG, "and more", tag_of(session, 2)]
 
 
 @pytest.mark.parametrize("number", [1, 99_999])
@@ -105,27 +100,22 @@ def test_a_tag_is_in_the_cost_of_the_prompt(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["short", [{"type": "text", "text": LONG}, {"type": "search_result", "source": "s", "title": "t", "content": []}]],
+    ("content", "caller"),
+    [
+        ("short", {}),
+        ([{"type": "text", "text": LONG}, {"type": "search_result", "source": "s", "title": "t", "content": []}], {}),
+        (LONG, {"caller": {"type": "code_execution_20250825", "tool_id": "x"}}),
+    ],
 )
-def test_small_results_and_those_of_other_things_have_none(session: Session, content: Any) -> None:
-    step(session, 1, content)
-
-    assert tag_of(session, 1) == ""
-
-
-def test_a_result_that_a_program_of_the_provider_reads_has_none(session: Session) -> None:
+def test_small_results_those_of_other_things_and_what_a_program_reads_have_none(
+    session: Session, content: Any, caller: dict[str, Any]
+) -> None:
     session.request()
-    session.append(called(1, caller={"type": "code_execution_20250825", "tool_id": "x"}))
-    session.append(answered(1))
+    session.append(called(1, **caller))
+    session.append(answered(1, content))
+    session.request()
 
     assert tag_of(session, 1) == ""
-
-
-def test_a_result_of_several_parts_has_one(session: Session) -> None:
-    content = [{"type": "text", "text": LONG}, {"type": "text", "text": "and more"}]
-
-    assert behind(step(session, 1, content), 1) == [LONG, "and more", tag_of(session, 1)]
 
 
 def test_what_looks_like_a_tag_cannot_pass_for_one(session: Session) -> None:
@@ -141,7 +131,7 @@ def test_other_programs_get_no_tags(session: Session) -> None:
     snapshot = revision.now(session.stored)
     prompt = formats.Prompt(pieces=pieces(outline(snapshot.ledger), snapshot.bodies))
 
-    for form in (formats.anthropic, formats.openai_chat):
+    for form in (formats.anthropic, chat_writer.written):
         assert tag_of(session, 1) not in str(form(prompt))
 
 
@@ -159,7 +149,7 @@ def test_a_restored_result_gets_its_tag_in_the_next_request(session: Session) ->
     assert behind(session.request(), 1) == [LONG, tag_of(session, 1)]
 
 
-def test_tags_are_proven_with_the_prompts(session: Session, path: Path) -> None:
+def test_tags_are_proven_with_the_prompts(session: Session, place: Path) -> None:
     for number in (1, 2, 3, 4):
         step(session, number)
     session.archive(result_of(session, 1))
@@ -171,26 +161,26 @@ def test_tags_are_proven_with_the_prompts(session: Session, path: Path) -> None:
     session.append({"role": "assistant", "content": "Done.", "stop_reason": "end_turn"})
     session.stored.flush()
 
-    with Store(path) as store:
+    with Store(place) as store:
         count, findings = check_prompts(store)
     assert count >= 5 and not findings
 
 
-def test_a_request_that_is_never_sent_leaves_the_same_prompt(session: Session, path: Path) -> None:
+def test_a_request_that_is_never_sent_leaves_the_same_prompt(session: Session, place: Path) -> None:
     """A crash between the record of the tags and the call: whoever goes on sends the same bytes."""
     step(session, 1)
     promised = step(session, 2).digest
     session.stored.leave()
 
-    with Session.open(path, "s", scope="main") as other:
+    with Session.open(place, "s", scope="main") as other:
         other.shows_dashboard = False
         assert other.request().digest == promised
 
 
-def test_two_writers_tag_a_result_once(session: Session, path: Path) -> None:
+def test_two_writers_tag_a_result_once(session: Session, place: Path) -> None:
     session.shows_dashboard = False
     step(session, 1)
-    with Session.open(path, "s", scope="main") as other:
+    with Session.open(place, "s", scope="main") as other:
         other.shows_dashboard = False
         before = tag_of(other, 1)
         assert other.request().digest == session.request().digest
@@ -201,18 +191,18 @@ def test_two_writers_tag_a_result_once(session: Session, path: Path) -> None:
 
 
 @pytest.fixture
-def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def old(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A session of format 1 with two results, as its program left it."""
     with monkeypatch.context() as before:
         before.setattr(stores, "RENDER", 1)
         before.setattr(fmt, "FORMAT", 1)
         before.setitem(stores._SETTINGS, "ctxvc.format", "1")  # type: ignore[arg-type]
         before.setattr("ctxvc.session.context.RENDER", 1)
-        with Session.open(path, "s", model="claude-opus-4-5", budget=60_000, system="You help.") as session:
+        with Session.open(place, "s", model="claude-opus-4-5", budget=60_000, system="You help.") as session:
             session.append({"role": "user", "content": "Mend it."})
             step(session, 1, f"[B9 · 2.3k] {LONG}")
             step(session, 2)
-    yield path
+    yield place
 
 
 def formats_of(session: Session) -> tuple[int, int, int]:
@@ -241,29 +231,24 @@ def test_an_old_session_goes_on_as_it_was_until_a_cut(old: Path) -> None:
         assert check_prompts(store)[1] == []
 
 
-def test_an_edit_brings_an_old_session_to_today_s_format(old: Path) -> None:
-    with Session.open(old, "s") as session:
+def test_an_edit_brings_an_old_session_to_today_s_format_for_every_writer(old: Path) -> None:
+    with Store(old) as store, StoredSession.open(store, "s") as other, Session.open(old, "s") as session:
         session.archive(result_of(session, 1))
         assert formats_of(session) == (2, 2, 2)
+        other.refresh()
+        assert other.ledger().meta.render == 2
+        other.change(subject="pin", op="pin", actor="user", rows=[])
         session.request()
         assert tag_of(session, 2) != ""
 
 
-def test_another_writer_sees_the_new_format(old: Path) -> None:
-    with Store(old) as store, StoredSession.open(store, "s") as other, Session.open(old, "s") as session:
-        session.archive(result_of(session, 1))
-        other.refresh()
-        assert other.ledger().meta.render == 2
-        other.change(subject="pin", op="pin", actor="user", rows=[])
-
-
 @pytest.mark.parametrize("number", [1, 2])
-def test_prompts_that_were_sent_are_rendered_byte_for_byte(number: int, path: Path) -> None:
-    stores.create(path).close()
+def test_prompts_that_were_sent_are_rendered_byte_for_byte(number: int, place: Path) -> None:
+    stores.create(place).close()
     bundle = str(STORES / f"sent-{number}.bundle")
-    subprocess.run(["git", f"--git-dir={path}", "fetch", "-q", bundle, "refs/heads/*:refs/heads/*"], check=True)
+    subprocess.run(["git", f"--git-dir={place}", "fetch", "-q", bundle, "refs/heads/*:refs/heads/*"], check=True)
 
-    with Store(path) as store:
+    with Store(place) as store:
         count, findings = check_prompts(store)
         with StoredSession.open(store, "sent") as stored:
             rows = list(stored.ledger().rows())

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from ctxvc.agent import definitions
-from ctxvc.policies import context_text, parse
+from ctxvc.policies import parse
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.session.session import Session
 from tests.making.provider import MODEL, SYSTEM, WORDS, Agent, create, result, sent
@@ -47,167 +44,33 @@ def dashboards(body: dict[str, Any]) -> list[str]:
     ]
 
 
-class Part(NamedTuple):
-    """The named part of a variant: all in which its requests may differ from those of the full method."""
-
-    tools: tuple[str, ...] = ()  # that are gone
-    said: tuple[str, ...] = ()  # in the descriptions of others
-    fold: bool = False  # what the note takes away is gone
-    paragraphs: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-    alt: bool = False  # the protocol is in other words
-    handles: bool = False  # those of stubs are gone, and the way back
-    board: str = "full"
-
-
-PARTS = {
-    "": Part(),
-    "dashboard=off": Part(tools=("dashboard",), board="off", paragraphs=("full",)),
-    "board=status": Part(tools=("dashboard",), board="status", paragraphs=("full",), instead=("status",)),
-    "archive=off": Part(tools=("archive",), said=(" Prefer archive.",), fold=True, paragraphs=("want",)),
-    "recover=off": Part(
-        tools=("recover", "restore", "search"),
-        said=(" Nothing is lost: recover reads them.", " Restore puts them back."),
-        paragraphs=("stubs", "recover"),
-        instead=("traces",),
-        handles=True,
-    ),
-    "agent=off": Part(
-        tools=("archive", "delete", "dashboard"),
-        fold=True,
-        paragraphs=("when", "overflow", "want"),
-    ),
-    "wording=alt": Part(alt=True),
-    "theta=12000": Part(),
-    "batch=50000": Part(),
-}
 SH = {"name": "sh", "description": "Run a command.", "input_schema": {"type": "object"}}
-USUAL = context_text.text(SelfManaged().terms().tools, board="full")
 
 
-def changed(body: dict[str, Any], part: Part) -> dict[str, Any]:
-    """A request of the full method, with nothing but this part changed."""
-    tools = [tool for tool in body["tools"] if tool["name"] not in part.tools]
-    messages = [{**message, "content": _contents(message["content"], part)} for message in body["messages"]]
-    return {"system": body["system"], "tools": [_tool(tool, part) for tool in tools], "messages": messages}
-
-
-def _tool(tool: dict[str, Any], part: Part) -> dict[str, Any]:
-    for words in part.said:
-        tool = {**tool, "description": tool["description"].replace(words, "")}
-    if tool["name"] == "note" and part.fold:
-        fields = {
-            name: each
-            for name, each in tool["input_schema"]["properties"].items()
-            if name not in ("fold", "supersedes")
-        }
-        tool = {**tool, "input_schema": {**tool["input_schema"], "properties": fields}}
-    return tool
-
-
-def _contents(content: list[dict[str, Any]], part: Part) -> list[dict[str, Any]]:
-    made = (
-        {**block, **{key: _words(block[key], part) for key in ("text", "content") if key in block}} for block in content
-    )
-    return [block for block in made if block.get("text") != ""]
-
-
-def _words(words: Any, part: Part) -> Any:
-    if not isinstance(words, str):
-        return _contents(words, part)
-    if words.startswith(USUAL):
-        told = [*part.paragraphs, *part.instead]
-        kept = [name for name in context_text._NEEDS if context_text.paragraph(name) in words and name not in told]
-        names = [name for name in context_text._NEEDS if name in kept or name in part.instead]
-        wording: Any = "alt" if part.alt else "usual"
-        return "\n\n".join(context_text.paragraph(name, wording) for name in names) + words.removeprefix(USUAL)
-    if words.startswith("[dashboard"):
-        header = re.sub("; changed: [0-9]+ blocks?]", "]", words.partition("\n")[0])
-        return {"full": words, "status": header, "off": ""}[part.board]
-    if part.handles:
-        words = re.sub(r"^\[archived (B[0-9]+)@[0-9a-f]{6}, ", r"[archived \1, ", words)
-    return words
-
-
-def whole(body: dict[str, Any]) -> str:
-    """System, tools and messages of a request without what hangs on sizes, and on how many blocks came before."""
-    messages = [{**message, "content": list(map(_plain, message["content"]))} for message in body["messages"]]
-    words = json.dumps([body["system"], body["tools"], messages], ensure_ascii=False, sort_keys=True)
-    words = re.sub(r"\bB[0-9]+\b", "B", words)
-    words = re.sub(r"\[B · [0-9.]+[kM]?\]", "[B · #]", words)  # sizes are as the provider counts what it was sent
-    return re.sub(r"(toolu|msg)_\w+", r"\1", words)
-
-
-def _plain(block: dict[str, Any]) -> dict[str, Any]:
-    block = {name: value for name, value in block.items() if name not in ("signature", "cache_control")}
-    if block.get("text", "").startswith("[dashboard"):
-        lines = [re.sub("[0-9][0-9,]*", "#", re.sub("[#.]{20}", "", line)) for line in block["text"].splitlines()]
-        # The first row is the protocol's: its label is how that begins.
-        block["text"] = "\n".join(line.partition(" pinned ")[0] if " pinned # " in line else line for line in lines)
-    return block
-
-
-def variant(path: Path, words: str) -> list[dict[str, Any]]:
-    """The requests of the full method, or of a variant of it, in a window where each row of a dashboard has room."""
+@pytest.mark.parametrize(
+    "words", ["", "dashboard=off", "board=status", "archive=off", "recover=off", "agent=off", "wording=alt"]
+)
+def test_a_variant_sends_its_own_tools_protocol_board_and_stubs(tmp_path: Path, words: str) -> None:
     policy = SelfManaged() if not words else parse(f"self_managed:{words}")
-    tools = definitions(policy.terms(), own=[SH])
-    session = Session.open(path, "demo", model=MODEL, budget=200_000, system=SYSTEM, tools=tools, policy=policy)
+    terms = policy.terms()
+    tools = definitions(terms, own=[SH])
+    session = Session.open(
+        tmp_path / "s", "demo", model=MODEL, budget=200_000, system=SYSTEM, tools=tools, policy=policy
+    )
     session.set(calibration=(1000, 0))
-    return said(session)
+    bodies = said(session)
 
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return variant(tmp_path_factory.mktemp("full") / "s", "")
-
-
-@pytest.fixture(scope="module")
-def expected(full: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """All of each request of each variant, as its part says: system, tools and messages."""
-    return {words: [whole(changed(body, part)) for body in full] for words, part in PARTS.items()}
-
-
-@pytest.mark.parametrize("words", PARTS)
-def test_the_requests_of_a_variant_differ_in_its_named_part_only(
-    tmp_path: Path, expected: dict[str, list[str]], words: str
-) -> None:
-    requests = [whole(body) for body in variant(tmp_path / "s", words)]
-    assert requests == expected[words]
-    for other, part in PARTS.items():
-        differs = expected[other] != requests
-        assert differs == (part != PARTS[words]), f"{other!r} is not told from {words!r}"
-
-
-def test_whatever_else_differs_in_a_request_is_seen(full: list[dict[str, Any]]) -> None:
-    body = full[-1]
-    assert any(len(dashboards(each)) for each in full)
-    for path in (("system",), *_texts(body)):
-        other = copy.deepcopy(body)
-        place = other
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = f"{place[path[-1]]} more"
-        assert whole(other) != whole(body), path
-
-
-def _texts(body: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Where the words of a request stand."""
-    yield from (("tools", at, "description") for at in range(len(body["tools"])))
-    for at, message in enumerate(body["messages"]):
-        for number, block in enumerate(message["content"]):
-            yield from (
-                ("messages", at, "content", number, key) for key in ("text", "thinking", "name") if key in block
-            )
-
-
-def test_a_status_board_is_one_line_with_the_totals(tmp_path: Path, full: list[dict[str, Any]]) -> None:
-    status = variant(tmp_path / "s", "board=status")
-    shown = [board for body in status for board in dashboards(body)]
-    assert shown
-    assert all("\n" not in board and board.endswith("]") for board in shown)
-    assert any("\n" in board for body in full for board in dashboards(body))
+    boards = [board for body in bodies for board in dashboards(body)]
+    for body in bodies:
+        names = [tool["name"] for tool in body["tools"]]
+        assert names == [tool["name"] for tool in tools] and {"sh", *terms.tools} == set(names)
+        assert body["messages"][0]["content"][0]["text"].startswith(terms.protocol)
+    assert bool(boards) == (terms.board != "off")
+    assert any("\n" in board for board in boards) == (terms.board == "full")
     totals = "overhead [0-9,]+, conversation [0-9,]+, dashboard [0-9,]+"
-    assert all(re.search(totals, dashboards(body)[0]) for body in status)
+    assert all(re.search(totals, board) and board.endswith("]") for board in boards if "\n" not in board)
+    handles = re.search(r"\[archived B[0-9]+(@[0-9a-f]{6})?, ", str(bodies[-1]["messages"]))
+    assert handles and bool(handles[1]) == terms.handles
 
 
 NUDGE = r"past [0-9]+ %: make room with [a-z, ]+ when you can"
@@ -215,15 +78,10 @@ NUDGE = r"past [0-9]+ %: make room with [a-z, ]+ when you can"
 
 @pytest.mark.parametrize(
     ("spec", "ways"),
-    [
-        ("default:protect=sh", "archive, note with fold or scope"),
-        ("self_managed", "archive or note with fold"),
-        ("self_managed:board=status", "archive or note with fold"),
-        ("self_managed:archive=off", "delete"),
-        ("self_managed:agent=off", ""),
-        ("keep", ""),
-    ],
-)
+    [("default:protect=sh", "archive, note with fold or scope"), ("self_managed", "archive or note with fold"),
+     ("self_managed:board=status", "archive or note with fold"), ("self_managed:archive=off", "delete"),
+     ("self_managed:agent=off", ""), ("keep", "")],
+)  # fmt: skip
 def test_a_threshold_that_is_crossed_is_told_with_the_tools_to_act(tmp_path: Path, spec: str, ways: str) -> None:
     with create(tmp_path / "s", budget=16_000, policy=parse(spec)) as session:
         session.append({"role": "user", "content": "Look."})

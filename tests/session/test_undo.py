@@ -21,6 +21,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces
 from ctxvc.core.prompt.request import canonical
 from ctxvc.errors import CtxvcError, NotFound, Refused
+from ctxvc.forms import chat_writer
 from ctxvc.inspection import history
 from ctxvc.policies.default import Default
 from ctxvc.policies.layered import Layered
@@ -92,7 +93,7 @@ def forms(session: Session) -> dict[str, bytes]:
     made = {"prompt": canonical(session.prompt().body())}
     for name, form, render in (
         ("anthropic", formats.anthropic, snapshot.ledger.meta.render),
-        ("openai", formats.openai_chat, 1),
+        ("openai", lambda prompt: chat_writer.written(prompt).value, 1),
     ):
         content = pieces(outline(snapshot.ledger), snapshot.bodies, render)
         made[name] = formats.dumps(form(request_of(snapshot, content)))
@@ -180,17 +181,6 @@ def test_all_that_is_done_is_undone_and_redone_byte_for_byte(
         there_and_back(session, done, another=another)
 
 
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=_QUIET)
-@given(st.lists(st.tuples(st.sampled_from([*VERBS, *OTHERS]), st.integers(0, 600)), max_size=16), st.booleans(),
-       st.booleans())  # fmt: skip
-def test_long_sequences_are_undone_and_redone_byte_for_byte(
-    done: list[tuple[str, int]], in_step: bool, another: bool
-) -> None:
-    with copied(in_step=in_step) as session:
-        there_and_back(session, done, another=another)
-
-
 # --- what was sent since
 
 
@@ -200,15 +190,20 @@ def thinking(session: Session) -> list[str]:
     return [slot.row.id for slot in slots if slot.kind in ("thinking", "dashboard")]
 
 
+def at_work(session: Session, steps: int = 0) -> Agent:
+    agent = Agent(session)
+    agent.say("Go on.")
+    for number in range(steps):
+        agent.step(output(number))
+    return agent
+
+
 def first_result(session: Session) -> str:
     return next(row.id for row in session.ledger().rows() if row.kind == "tool_result" and row.present)
 
 
 def test_an_undo_after_a_request_says_what_does_not_come_back(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Go on.")
-    for number in range(4):
-        agent.step(output(number))
+    agent = at_work(session, 4)
     before, block = thinking(session), first_result(session)
     session.archive(block)
     left = [name for name in before if name not in thinking(session)]
@@ -224,40 +219,29 @@ def test_an_undo_after_a_request_says_what_does_not_come_back(session: Session) 
     assert check_prompts(session.store)[1] == []
 
 
-def test_an_undo_after_a_request_without_a_reply_is_no_less_careful(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Go on.")
-    for number in range(3):
-        agent.step(output(number))
-    before = thinking(session)
-    session.archive(first_result(session))
-    session.request()
+@pytest.mark.parametrize("requested", ["before", "after"])
+def test_only_a_request_behind_the_change_makes_its_undo_careful(session: Session, requested: str) -> None:
+    """Though nobody has replied."""
+    at_work(session, 3)
+    if requested == "before":
+        session.request()
+    before, block = thinking(session), first_result(session)
+    moment = forms(session)
+    session.archive(block)
+    if requested == "after":
+        session.request()
 
-    assert session.undo()[0].problems
-    assert thinking(session) != before
+    problems = session.undo()[0].problems
 
-
-def test_a_request_before_the_change_does_not_hold_its_cut(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Go on.")
-    for number in range(3):
-        agent.step(output(number))
-    session.request()
-    before = forms(session)
-    session.archive(first_result(session))
-    session.undo()
-
-    assert forms(session) == before
+    assert bool(problems) == (thinking(session) != before) == (requested == "after")
+    assert requested == "after" or forms(session) == moment
 
 
 # --- one operation at a time, by whomever
 
 
 def test_undo_to_an_operation_brings_back_what_was_undone_since(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Go on.")
-    for number in range(3):
-        agent.step(output(number))
+    at_work(session, 3)
     moments, places = [forms(session)], [session.stored.tip()]
     for words in ("one", "two", "three"):
         session.note(words)
@@ -293,7 +277,7 @@ def test_an_operation_in_an_open_step_is_named_by_its_place() -> None:
 
 
 def test_what_an_agent_may_not_take_back(session: Session) -> None:
-    Agent(session).say("Go on.")
+    at_work(session)
     with opened(session.store.path) as person:
         person.note("Mind the gap.")
     with pytest.raises(Refused, match="only a person can undo it"):
@@ -304,8 +288,8 @@ def test_what_an_agent_may_not_take_back(session: Session) -> None:
         session.redo()
 
 
-def test_a_switch_is_not_undone_and_it_says_so(session: Session) -> None:
-    Agent(session).say("Go on.")
+def test_a_switch_is_not_undone_and_it_says_so_and_a_new_verb_clears_redo(session: Session) -> None:
+    at_work(session)
     session.note("Before.")
     session.open_scope("aside", "look aside")
     session.goto("main", "back")
@@ -316,12 +300,6 @@ def test_a_switch_is_not_undone_and_it_says_so(session: Session) -> None:
     with pytest.raises(Refused, match="nothing to undo") as error:
         session.undo()
     assert "goto main" in error.value.hint
-
-
-def test_a_new_verb_clears_redo(session: Session) -> None:
-    Agent(session).say("Go on.")
-    session.note("One.")
-    session.undo()
     session.append({"role": "user", "content": "said since"}, origin="client")
     session.note("Two.")
     with pytest.raises(Refused, match="nothing to redo"):
@@ -333,9 +311,7 @@ def test_a_new_verb_clears_redo(session: Session) -> None:
 
 def test_several_undos_are_one_record(session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A crash leaves all of them or none."""
-    agent = Agent(session)
-    agent.say("Go on.")
-    agent.step(output(1))
+    at_work(session, 1)
     before = forms(session)
     for words in ("one", "two"):
         session.note(words)
@@ -360,7 +336,7 @@ def test_several_undos_are_one_record(session: Session, monkeypatch: pytest.Monk
 
 
 def test_an_undo_that_is_not_written_changes_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    Agent(session).say("Go on.")
+    at_work(session)
     session.note("One.")
     before = forms(session)
 
@@ -379,7 +355,7 @@ def test_an_undo_that_is_not_written_changes_nothing(session: Session, monkeypat
 
 def test_undo_takes_back_what_another_writer_did_last(session: Session) -> None:
     """What is undone is chosen under the lock: a change that this writer has not seen is the newest none the less."""
-    Agent(session).say("Go on.")
+    at_work(session)
     session.note("One.")
     before = forms(session)
     with Session.open(session.store.path, "demo") as other:
@@ -391,10 +367,7 @@ def test_undo_takes_back_what_another_writer_did_last(session: Session) -> None:
 
 
 def test_a_cut_that_was_taken_back_and_made_again_is_blamed_on_the_last(session: Session) -> None:
-    agent = Agent(session)
-    agent.say("Go on.")
-    for number in range(3):
-        agent.step(output(number))
+    at_work(session, 3)
     gone = thinking(session)[0]
     session.archive(first_result(session))
     session.undo()

@@ -26,6 +26,12 @@ def erase(clone: Clone, **request: object) -> None:
         purge(store, msgspec.convert(request, PurgeRequest))
 
 
+def erased(clone: Clone) -> None:
+    """The clone purges the secret, and pushes that."""
+    erase(clone, texts=("xyzzy-plugh-42",))
+    clone.push(after_purge=True)
+
+
 def accept(clone: Clone) -> bool:
     with Store(clone.path) as store:
         return purges.accept(store) is not None
@@ -90,8 +96,7 @@ def test_what_one_clone_erased_is_erased_in_the_other_and_on_the_server(
 
 def test_what_a_clone_has_that_did_not_accept_is_not_taken_back(anna: Clone, bob: Clone) -> None:
     shared(anna, bob)
-    erase(anna, texts=("xyzzy-plugh-42",))
-    anna.push(after_purge=True)
+    erased(anna)
 
     pulled = anna.pull()
 
@@ -106,8 +111,7 @@ def test_a_clone_that_has_nothing_of_it_is_not_asked(anna: Clone, tmp_path: Path
     carol.push()
     anna.say(SECRET)
     anna.push()
-    erase(anna, texts=("xyzzy-plugh-42",))
-    anna.push(after_purge=True)
+    erased(anna)
 
     carol.pull()
     carol.push()
@@ -122,8 +126,7 @@ def test_a_second_purge_elsewhere_goes_along_with_the_first(anna: Clone, bob: Cl
     shared(anna, bob)
     anna.pull()
     anna.push()
-    erase(anna, texts=("xyzzy-plugh-42",))
-    anna.push(after_purge=True)
+    erased(anna)
     accept(bob)
     erase(bob, texts=("as she said",))
     bob.pull()

@@ -9,14 +9,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadInput, Refused
+from ctxvc.sharing import audience, indexes, inventory, push, remotes
 from ctxvc.sharing import index as indices
-from ctxvc.sharing import indexes, inventory, push, remotes
+from ctxvc.sharing.lines import arrivals
 from ctxvc.store.git import transport
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project import links
 from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
+from ctxvc.store.trust import quarantine
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply
 from tests.making.store import complaints
@@ -33,7 +39,8 @@ def sound(clone: Clone) -> bool:
         return not verify(store).damaged and not (store.sessions() and complaints(clone.path))
 
 
-def test_what_one_clone_pushes_the_other_pulls(anna: Clone, bob: Clone, server: Path) -> None:
+def test_what_one_clone_pushes_the_other_pulls_once(anna: Clone, bob: Clone, server: Path) -> None:
+    assert not bob.pull().arrivals, "an empty remote has nothing"
     anna.say("hello")
     anna.branch("fix", "look into it")
 
@@ -45,21 +52,19 @@ def test_what_one_clone_pushes_the_other_pulls(anna: Clone, bob: Clone, server: 
     assert same(anna, bob) and sound(bob)
     with Store(bob.path) as store:
         assert store.current_scope("demo") == "fix", "it goes on where the other was"
-
-
-def test_a_second_time_there_is_nothing_to_do(anna: Clone, bob: Clone, server: Path) -> None:
-    anna.say("hello")
-    anna.push()
     before = refs(server)
-
-    assert not anna.push().is_new and refs(server) == before
-    assert bob.pull().arrivals and not bob.pull().arrivals
+    assert not anna.push().is_new and refs(server) == before and not bob.pull().arrivals
 
 
-def test_a_scope_that_one_clone_continued_goes_on_in_the_other(anna: Clone, bob: Clone) -> None:
+@pytest.fixture
+def both(anna: Clone, bob: Clone) -> None:
+    """Both have the same step."""
     anna.say("one")
     anna.push()
     bob.pull()
+
+
+def test_a_scope_that_one_clone_continued_goes_on_in_the_other(anna: Clone, bob: Clone, both: None) -> None:
     bob.say("two")
     bob.push()
 
@@ -69,10 +74,7 @@ def test_a_scope_that_one_clone_continued_goes_on_in_the_other(anna: Clone, bob:
     assert same(anna, bob) and {"one", "two"} <= anna.texts()
 
 
-def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: Clone, bob: Clone) -> None:
-    anna.say("one")
-    anna.push()
-    bob.pull()
+def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: Clone, bob: Clone, both: None) -> None:
     anna.say("of anna")
     bob.say("of bob")
     for clone in (anna, bob, anna, bob):
@@ -91,10 +93,7 @@ def test_a_scope_that_both_continued_is_kept_twice_and_a_goto_joins_them(anna: C
     assert same(anna, bob) and sound(bob)
 
 
-def test_a_line_that_a_goto_has_joined_is_not_told_to_have_grown_apart(anna: Clone, bob: Clone) -> None:
-    anna.say("one")
-    anna.push()
-    bob.pull()
+def test_a_line_that_a_goto_has_joined_is_not_told_to_have_grown_apart(anna: Clone, bob: Clone, both: None) -> None:
     anna.say("of anna")
     bob.say("of bob")
     bob.push()
@@ -108,30 +107,7 @@ def test_a_line_that_a_goto_has_joined_is_not_told_to_have_grown_apart(anna: Clo
 
 
 @pytest.mark.slow
-def test_a_third_clone_gets_all_lines_from_anyone(anna: Clone, bob: Clone, tmp_path: Path, server: Path) -> None:
-    carol = Clone(tmp_path / "carol" / ".ctxvc", "carol", str(server))
-    anna.say("one")
-    anna.push()
-    bob.pull()
-    anna.say("of anna")
-    bob.say("of bob")
-    anna.push()
-    bob.push()
-    carol.pull()
-    carol.say("of carol", session="other")
-    carol.push()
-    for clone in (anna, bob):
-        clone.pull()
-
-    assert same(anna, bob, carol)
-    assert {"of anna", "of bob", "of carol"} <= carol.texts() | anna.texts()
-
-
-@pytest.mark.slow
-def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone) -> None:
-    anna.say("one")
-    anna.push()
-    bob.pull()
+def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone, both: None) -> None:
     anna.say("two")
     anna.push()
     with Store(bob.path) as store, StoredSession.open(store, "demo") as stored:
@@ -145,44 +121,31 @@ def test_an_open_step_stays_where_it_is(anna: Clone, bob: Clone) -> None:
     assert sound(bob) and "in the middle" in bob.texts()
 
 
-def test_only_the_named_session_is_taken_whole(anna: Clone, bob: Clone) -> None:
-    anna.say("one")
-    anna.say("two", session="other")
-    anna.push()
-
-    bob.pull("other")
-
-    assert {session for session, _ in bob.all_tips()} == {"other"} and sound(bob)
-
-
-def test_a_session_taken_back_is_not_in_the_next_index(anna: Clone, bob: Clone) -> None:
+def test_only_the_named_session_is_taken_whole_and_one_taken_back_is_not_in_the_next_index(
+    anna: Clone, bob: Clone
+) -> None:
     anna.say("one")
     anna.say("private", session="other")
     anna.push()
+    bob.pull("demo")
+    assert {session for session, _ in bob.all_tips()} == {"demo"} and sound(bob)
+
     with Store(anna.path) as store:
         remotes.update(store, msgspec.structs.replace(remotes.find(store), withheld=("other",)))
-
     assert anna.push().withdrawn == ("other",)
     bob.pull()
     assert {session for session, _ in bob.all_tips()} == {"demo"}
 
 
-def test_a_push_with_a_secret_in_it_sends_nothing(anna: Clone, server: Path) -> None:
+def test_a_push_with_a_secret_in_it_or_that_cannot_be_searched_sends_nothing(
+    anna: Clone, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Store(anna.path, redact=False) as store:
         store.create_session("demo")
         with StoredSession.open(store, "demo") as stored:
             stored.append(human("the key is AKIAIOSFODNN7EXAMPLQ, keep it"), reply("yes"))
-
     with pytest.raises(Refused, match="secrets"):
         anna.push()
-
-    assert not refs(server)
-
-
-def test_a_push_that_cannot_be_searched_sends_nothing(
-    anna: Clone, server: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    anna.say("hello")
 
     def broken(*_: object) -> None:
         raise RuntimeError("the search broke")
@@ -190,7 +153,6 @@ def test_a_push_that_cannot_be_searched_sends_nothing(
     monkeypatch.setattr(push_check, "refuse", broken)
     with pytest.raises(RuntimeError):
         anna.push()
-
     assert not refs(server)
 
 
@@ -230,8 +192,6 @@ def test_a_push_killed_before_it_was_noted_is_repeated(
 def test_a_pull_killed_anywhere_is_repeated(
     anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    from ctxvc.store.trust import quarantine
-
     anna.say("one")
     anna.push()
     original = getattr(quarantine.Quarantine, place)
@@ -266,8 +226,7 @@ def test_a_remote_that_came_with_a_store_is_not_used(
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"],
+    "address", ["ext::sh -c true", "-x", "http://example.org/x.git", "https://me:secret@example.org/x.git", "", "a\nb"]
 )
 def test_an_address_that_could_do_harm_is_refused(address: str) -> None:
     with pytest.raises(BadInput):
@@ -297,8 +256,6 @@ def _parents(server: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_links_of_code_commits_come_along(anna: Clone, bob: Clone) -> None:
-    from ctxvc.store.project import links
-
     anna.say("one")
     with Store(anna.path) as store:
         link = links.Link(commit="1" * 40, time="2026-01-01T00:00:00Z", session="demo", scope="main", step=1)
@@ -327,22 +284,16 @@ def listed(anna: Clone, change: dict[str, object]) -> None:
         remote = remotes.find(store)
         index = inventory.index(store, remote, "anna", "")
         session = msgspec.structs.replace(index.sessions["demo"], **change)
-        forged = msgspec.structs.replace(index, sessions={"demo": session})
-        commit = inventory.commit(store, forged)
-        transport.push(store.path, remote.address, {"refs/ctxvc/w/anna": ("", commit)})
+        commit = inventory.commit(store, msgspec.structs.replace(index, sessions={"demo": session}))
+        before = refs(Path(remote.address)).get("refs/ctxvc/w/anna", "")
+        transport.push(store.path, remote.address, {"refs/ctxvc/w/anna": (before, commit)})
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"name": "../../etc"},
-        {"name": "purged"},
-        {"scopes": {"main": "x" * 40}},
-        {"scopes": {"main/../x": "1" * 40}},
-        {"scopes": {}},
-        {"pieces": "nothing"},
-    ],
-)
+    [{"name": "../../etc"}, {"name": "purged"}, {"scopes": {"main": "x" * 40}}, {"scopes": {"main/../x": "1" * 40}},
+     {"scopes": {}}, {"pieces": "nothing"}],
+)  # fmt: skip
 def test_a_line_of_an_index_that_is_not_right_is_left_out(
     anna: Clone, bob: Clone, change: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,64 +306,47 @@ def test_a_line_of_an_index_that_is_not_right_is_left_out(
     assert pulled.ignored and not bob.all_tips()
 
 
-def test_a_commit_of_another_session_is_not_taken(anna: Clone, bob: Clone) -> None:
+def test_an_index_that_is_none_and_a_commit_of_another_session_are_not_taken(
+    anna: Clone, bob: Clone, server: Path
+) -> None:
     anna.say("one")
     listed(anna, {"name": "stolen"})
+    push_it = ["push", "-q", str(server), "demo/main:refs/ctxvc/w/mallory"]
+    subprocess.run(["git", f"--git-dir={anna.path}", *push_it], check=True)
 
     pulled = bob.pull()
 
-    assert [str(error) for error in pulled.damaged] and not bob.all_tips()
+    assert pulled.damaged and not bob.all_tips()
+    assert any("mallory" in reason for reason in pulled.ignored)
 
 
 def test_a_scope_with_a_body_that_is_not_the_recorded_one_is_not_taken(anna: Clone, bob: Clone, server: Path) -> None:
     anna.say("one")
     anna.push()
     tip = anna.tips()["main"]
+    who = {"GIT_COMMITTER_NAME": "ctxvc", "GIT_COMMITTER_EMAIL": "ctxvc@ctxvc", "GIT_AUTHOR_NAME": "user",
+           "GIT_AUTHOR_EMAIL": "user@ctxvc", "GIT_INDEX_FILE": str(server / "forged")}  # fmt: skip
 
-    def git(*arguments: str, data: str = "", **env: str) -> str:
-        command = ["git", f"--git-dir={server}", *arguments]
-        answer = subprocess.run(
-            command, input=data, text=True, capture_output=True, check=True, env={**os.environ, **env}
-        )
+    def git(*arguments: str, data: str = "") -> str:
+        command, env = ["git", f"--git-dir={server}", *arguments], {**os.environ, **who}
+        answer = subprocess.run(command, input=data, text=True, capture_output=True, check=True, env=env)
         return answer.stdout.strip()
 
-    index = str(server / "forged")
-    who = {"GIT_COMMITTER_NAME": "ctxvc", "GIT_COMMITTER_EMAIL": "ctxvc@ctxvc", "GIT_AUTHOR_NAME": "user",
-           "GIT_AUTHOR_EMAIL": "user@ctxvc", "GIT_INDEX_FILE": index}  # fmt: skip
-    git("read-tree", tip, **who)
+    git("read-tree", tip)
     blob = git("hash-object", "-w", "--stdin", data="something else")
-    git("update-index", "--cacheinfo", f"100644,{blob},blocks/00/00/B1.txt", **who)
-    tree = git("write-tree", **who)
-    forged = git("commit-tree", tree, "-p", tip, data="B1\n\nCtxvc-Op: step\nCtxvc-Actor: user\n", **who)
+    git("update-index", "--cacheinfo", f"100644,{blob},blocks/00/00/B1.txt")
+    tree = git("write-tree")
+    forged = git("commit-tree", tree, "-p", tip, data="B1\n\nCtxvc-Op: step\nCtxvc-Actor: user\n")
     git("update-ref", "refs/heads/keep", forged)
     git("config", "uploadpack.allowAnySHA1InWant", "true")
-    listed_tip = {"scopes": {"main": forged}, "tip": forged}
-    with Store(anna.path) as store:
-        subprocess.run(["git", f"--git-dir={anna.path}", "fetch", "-q", str(server), "refs/heads/keep"], check=True)
-        remote = remotes.find(store)
-        former = inventory.index(store, remote, "anna", "")
-        session = msgspec.structs.replace(former.sessions["demo"], **listed_tip)
-        commit = inventory.commit(store, msgspec.structs.replace(former, sessions={"demo": session}))
-        before = refs(server)["refs/ctxvc/w/anna"]
-        transport.push(store.path, remote.address, {"refs/ctxvc/w/anna": (before, commit)})
+    subprocess.run(["git", f"--git-dir={anna.path}", "fetch", "-q", str(server), "refs/heads/keep"], check=True)
+    listed(anna, {"scopes": {"main": forged}, "tip": forged})
 
     pulled = bob.pull()
 
     assert pulled.damaged and not bob.all_tips()
     with Store(bob.path) as store:
         assert forged not in store.repository, "nothing of it is in our packs"
-
-
-def test_an_index_that_is_none_is_left_out(anna: Clone, bob: Clone, server: Path) -> None:
-    anna.say("one")
-    anna.push()
-    subprocess.run(
-        ["git", f"--git-dir={server}", "update-ref", "refs/ctxvc/w/mallory", anna.tips()["main"]], check=False
-    )
-
-    pulled = bob.pull()
-
-    assert any("mallory" in reason for reason in pulled.ignored) and same(anna, bob)
 
 
 def test_offline_the_last_indexes_are_there(anna: Clone, server: Path) -> None:
@@ -424,13 +358,7 @@ def test_offline_the_last_indexes_are_there(anna: Clone, server: Path) -> None:
     assert list(indexes.cached(str(server)).clones["anna"].sessions) == ["demo"]
 
 
-def test_an_empty_remote_has_nothing(bob: Clone) -> None:
-    assert not bob.pull().arrivals
-
-
 def test_an_own_code_repository_is_told(tmp_path: Path) -> None:
-    from ctxvc.sharing import audience
-
     project, fork = tmp_path / "project", bare(tmp_path / "fork.git")
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@x", "-C", str(project)]
     project.mkdir()
@@ -444,3 +372,68 @@ def test_an_own_code_repository_is_told(tmp_path: Path) -> None:
     assert list(audience.concerns(str(project), project))
     assert list(audience.concerns(str(fork), project)), "its commit is still among the project's objects"
     assert not list(audience.concerns(str(bare(tmp_path / "sessions.git")), project))
+
+
+# --- what becomes of another clone's scopes, whatever both did, in whatever order
+
+
+def follows(tip: str, older: str) -> bool:
+    """Tips are written as what was done: `abc` follows `ab`."""
+    return tip.startswith(older)
+
+
+def pulled(ours: dict[str, str], theirs: dict[str, str], clone: str, own: str) -> dict[str, str]:
+    moves = arrivals(ours, theirs, clone=clone, own=own, follows=follows)
+    return ours | {move.scope: move.after for move in moves}
+
+
+def maximal(tips: dict[str, str]) -> set[tuple[str, str]]:
+    """The lines of each scope that no other goes on from."""
+    lines = {(name.partition("@")[0], tip) for name, tip in tips.items()}
+    return {(base, tip) for base, tip in lines if not any(b == base and t != tip and follows(t, tip) for b, t in lines)}
+
+
+actions = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["main", "fix", "pull"]), st.sampled_from("abc")))
+
+
+@given(actions)
+def test_in_any_order_no_line_is_lost_and_all_clones_agree_in_the_end(steps: list[tuple[str, str, str]]) -> None:
+    clones = {name: {"main": "0", "fix": "1"} for name in "abc"}
+    made = {("main", "0"), ("fix", "1")}
+    for number, (own, action, other) in enumerate(steps):
+        if action == "pull":
+            clones[own] = pulled(clones[own], clones[other], other, own)
+            continue
+        candidates = sorted(name for name in clones[own] if name.partition("@")[0] == action)
+        name = candidates[number % len(candidates)]
+        clones[own][name] += f".{own}{number}"
+        made.add((action, clones[own][name]))
+    for _ in range(3):
+        for own in "abc":
+            for other in "abc":
+                clones[own] = pulled(clones[own], clones[other], other, own)
+
+    assert maximal(clones["a"]) == maximal(clones["b"]) == maximal(clones["c"])
+    for tips in clones.values():
+        assert all(any(b == base and follows(tip, t) for b, tip in maximal(tips)) for base, t in made)
+        assert not any(name_rules.scope_problem(name) for name in tips)
+
+
+def test_a_second_time_nothing_moves() -> None:
+    ours, theirs = {"main": "0a"}, {"main": "0b", "plan/login": "2"}
+    after = pulled(ours, theirs, "bob", "anna")
+
+    assert after == {"main": "0a", "main@bob": "0b", "plan/login": "2"}
+    assert not arrivals(after, theirs, clone="bob", own="anna", follows=follows)
+
+
+def test_a_name_that_git_cannot_have_beside_ours_gets_another() -> None:
+    after = pulled({"main": "0", "plan": "1"}, {"main": "0", "plan/login": "2"}, "bob", "anna")
+
+    assert set(after.values()) == {"0", "1", "2"} and "plan/login" not in after
+
+
+def test_a_scope_in_the_middle_of_a_step_does_not_move() -> None:
+    moves = arrivals({"main": "0"}, {"main": "0b"}, clone="bob", own="anna", follows=follows, is_free=lambda _: False)
+
+    assert [(move.scope, move.after) for move in moves] == [("main@bob", "0b")]

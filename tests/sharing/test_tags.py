@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ctxvc.errors import BadName, Damaged, NotFound, Refused
 from ctxvc.sharing import tags
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
+from tests.making.store import git
 from tests.sharing.clones import Clone, signing_key
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen makes the key")
@@ -44,8 +44,7 @@ def test_history_that_was_replaced_since_is_damage(anna: Clone, key: Path) -> No
     with Store(anna.path) as store:
         tags.sign(store, "friday")
         older = next(commit for number, commit in enumerate(store.first_parents(store.tips("demo")["main"])) if number)
-    git = ["git", f"--git-dir={anna.path}"]
-    subprocess.run([*git, "update-ref", "refs/heads/demo/main", older], check=True)
+    git(anna.path, "update-ref", "refs/heads/demo/main", older)
 
     with Store(anna.path) as store, pytest.raises(Damaged, match="demo/main"):
         tags.signed(store, "friday")
@@ -53,8 +52,7 @@ def test_history_that_was_replaced_since_is_damage(anna: Clone, key: Path) -> No
 
 def test_a_tag_without_a_good_signature_is_not_trusted(anna: Clone, key: Path, tmp_path: Path) -> None:
     anna.say("one")
-    git = ["git", f"--git-dir={anna.path}"]
-    subprocess.run([*git, "tag", "-a", "-m", "unsigned", "plain", "refs/heads/demo/main"], check=True)
+    git(anna.path, "tag", "-a", "-m", "unsigned", "plain", "refs/heads/demo/main")
     with Store(anna.path) as store:
         tags.sign(store, "friday")
         with pytest.raises(Refused, match="not good"):

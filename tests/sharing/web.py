@@ -24,8 +24,6 @@ class Web:
         self.root = root
         self.address = f"http://127.0.0.1:{port}"
         self.cut_after: int | None = None
-        self.requests = 0
-        self.received = self.sent = 0
 
     def passed(self, count: int) -> int:
         """How many of the next `count` bytes get through."""
@@ -42,42 +40,25 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
         def log_message(self, *_: object) -> None:
             pass
 
         def _answer(self) -> None:
-            web.requests += 1
             self.close_connection = True
             if self.headers.get("Authorization") != allowed:
-                self._send(
-                    b'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm="git"\r\nContent-Length: 0\r\n\r\n'
-                )
+                self._send(_UNKNOWN)
                 return
             body = self._body()
             if body is None:
                 return
             path, _, query = self.path.partition("?")
             env = {
-                "PATH": os.environ["PATH"],
-                "GIT_PROJECT_ROOT": str(web.root),
-                "GIT_HTTP_EXPORT_ALL": "1",
-                "GIT_CONFIG_NOSYSTEM": "1",
-                "GIT_CONFIG_GLOBAL": "/dev/null",
-                "PATH_INFO": path,
-                "QUERY_STRING": query,
-                "REQUEST_METHOD": self.command,
-                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                "PATH": os.environ["PATH"], "GIT_PROJECT_ROOT": str(web.root), "GIT_HTTP_EXPORT_ALL": "1",
+                "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "PATH_INFO": path, "QUERY_STRING": query,
+                "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""),
                 "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-                "REMOTE_USER": USER,
-                "REMOTE_ADDR": "127.0.0.1",
-            }
+                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "REMOTE_USER": USER, "REMOTE_ADDR": "127.0.0.1",
+            }  # fmt: skip
             answer = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True, check=False)
             head, _, content = answer.stdout.partition(b"\r\n\r\n")
             fields = dict(line.split(b": ", 1) for line in head.split(b"\r\n") if b": " in line)
@@ -85,6 +66,8 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
             lines = [b"HTTP/1.1 " + status, *(b": ".join(field) for field in fields.items())]
             lines.append(b"Content-Length: %d" % len(content))
             self._send(b"\r\n".join(lines) + b"\r\n\r\n" + content)
+
+        do_GET = do_POST = _answer  # noqa: N815 - the library's names
 
         def _body(self) -> bytes | None:
             """The request's body; None if the connection broke in it."""
@@ -97,12 +80,10 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
                 body = b"".join(pieces)
             else:
                 body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            web.received += len(body)
             return body if web.passed(len(body)) == len(body) else None
 
         def _send(self, data: bytes) -> None:
             count = web.passed(len(data))
-            web.sent += count
             self.wfile.write(data[:count])
             self.wfile.flush()
 

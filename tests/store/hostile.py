@@ -68,6 +68,29 @@ FOLDERS = (
     "ctxvc/purge/journal", "checkout", "checkout/demo", "checkout/demo/main",
 )  # fmt: skip
 
+#: A setting that names a program or another place, one of each family. MARK is a command that leaves a trace.
+DANGEROUS = [
+    ("core.fsmonitor", "MARK"), ("core.fsmonitor", "true"), ("core.hooksPath", "FOLDER"), ("core.sshCommand", "MARK"),
+    ("core.gitProxy", "MARK"), ("core.pager", "MARK"), ("core.editor", "MARK"), ("core.askPass", "MARK"),
+    ("core.alternateRefsCommand", "MARK"), ("core.attributesFile", "/elsewhere"), ("core.excludesFile", "/elsewhere"),
+    ("core.worktree", "/elsewhere"), ("alias.status", "!MARK"), ("filter.x.clean", "MARK"), ("filter.x.smudge", "MARK"),
+    ("filter.x.process", "MARK"), ("diff.external", "MARK"), ("diff.x.command", "MARK"), ("diff.x.textconv", "MARK"),
+    ("diff.ctxvc.textconv", "MARK"), ("merge.x.driver", "MARK"), ("gpg.program", "MARK"), ("gpg.ssh.program", "MARK"),
+    ("log.showSignature", "true"), ("commit.gpgSign", "true"), ("credential.helper", "!MARK"), ("pager.log", "MARK"),
+    ("sequence.editor", "MARK"), ("difftool.x.cmd", "MARK"), ("gc.recentObjectsHook", "MARK"),
+    ("uploadpack.packObjectsHook", "MARK"), ("receive.procReceiveRefs", "refs/heads"), ("include.path", "/elsewhere"),
+    ("includeIf.gitdir:/.path", "/elsewhere"), ("url.ext::sh -c x.insteadOf", "https://"),
+    ("http.proxy", "http://elsewhere"), ("protocol.ext.allow", "always"), ("remote.origin.url", "ext::MARK"),
+    ("remote.origin.url", "-uMARK"), ("remote.origin.url", "ssh://-oProxyCommand=MARK/x"),
+    ("remote.origin.url", "-oProxyCommand=MARK:x"), ("remote.origin.url", "http+unix://x"),
+    ("remote.origin.vcs", "ext"), ("remote.origin.uploadpack", "MARK"), ("remote.origin.receivepack", "MARK"),
+    ("remote.origin.promisor", "true"), ("remote.origin.partialCloneFilter", "blob:none"),
+    ("remote.origin.fetch", "--upload-pack=MARK"), ("remote.-x.url", "https://example.org"),
+    ("branch.main.remote", "ext::MARK"), ("extensions.partialClone", "origin"), ("extensions.refStorage", "files"),
+    ("safe.directory", "*"), ("trace2.eventTarget", "/elsewhere"), ("fsck.skipList", "/elsewhere"),
+    ("sendemail.smtpserver", "MARK"), ("submodule.x.update", "!MARK"), ("something.new", "MARK"),
+]  # fmt: skip
+
 READING: tuple[tuple[str, ...], ...] = (
     ("sessions",), ("status",), ("status", "--all", "--json"), ("context",), ("policies",), ("log",),
     ("log", "--graph"), ("show", "B2"), ("show", "G1"), ("diff", "HEAD~1"), ("prompt",), ("prompt", "--sent", "step:1"),
@@ -176,15 +199,9 @@ class World:
                         continue
                     about = path.lstat()
                     plain = stat.S_ISREG(about.st_mode)
-                    time_of = about.st_mtime_ns if plain else 0
                     digest = hashlib.sha256(path.read_bytes()).hexdigest() if plain else ""
-                    seen[str(path)] = (
-                        about.st_mode,
-                        about.st_size if plain else 0,
-                        time_of,
-                        about.st_nlink > 0,
-                        digest,
-                    )
+                    content = (about.st_size, about.st_mtime_ns, digest) if plain else ()
+                    seen[str(path)] = (about.st_mode, about.st_nlink > 0, *content)
         return seen
 
 
@@ -254,11 +271,10 @@ def _link(name: str, kind: str) -> Callable[[World], None]:
 
 
 def _content(name: str, data: Callable[[World], bytes]) -> Callable[[World], None]:
-    return lambda world: _written(_placed(world, name), data(world))
+    def make(world: World) -> None:
+        _placed(world, name).write_bytes(data(world))
 
-
-def _written(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    return make
 
 
 def _special(name: str, kind: str) -> Callable[[World], None]:
@@ -385,6 +401,14 @@ def _config(words: str, file: str = "config") -> Callable[[World], None]:
     return make
 
 
+def _setting(key: str, value: str) -> Callable[[World], None]:
+    """One of `DANGEROUS`."""
+    section, _, rest = key.partition(".")
+    part, _, name = rest.rpartition(".")
+    words = value.replace("MARK", "{pwn}").replace("FOLDER", "{outside}")
+    return _config(f'[{section} "{part}"]\n\t{name} = {words}\n' if part else f"[{section}]\n\t{name} = {words}\n")
+
+
 def _cache(*statements: str) -> Callable[[World], None]:
     def make(world: World) -> None:
         path = _placed(world, "ctxvc/cache/tokens.sqlite")
@@ -413,47 +437,13 @@ def _hot_journal(world: World) -> None:
 _ENDLESS = "CREATE VIEW counts AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) \
 SELECT x'00' AS digest, 'o200k_base' AS tokenizer, sum(x) AS tokens FROM n"
 _TRUST = {
-    **{
-        f"configuration: {words.splitlines()[0]} {words.splitlines()[-1].strip()[:40]}": _config(words)
-        for words in (
-            "[core]\n\tfsmonitor = {pwn}\n",
-            "[core]\n\tsshCommand = {pwn}\n",
-            "[core]\n\tpager = {pwn}\n",
-            "[core]\n\teditor = {pwn}\n",
-            "[core]\n\thooksPath = {outside}\n",
-            "[core]\n\tworktree = {home}\n",
-            "[core]\n\tattributesFile = {outside}/victim\n",
-            "[core]\n\texcludesFile = {outside}/fifo\n",
-            "[core]\n\tgitProxy = {pwn}\n",
-            "[core]\n\taskPass = {pwn}\n",
-            "[core]\n\talternateRefsCommand = {pwn}\n",
-            '[filter "x"]\n\tclean = {pwn}\n',
-            '[filter "x"]\n\tsmudge = {pwn}\n',
-            '[filter "x"]\n\tprocess = {pwn}\n',
-            '[diff "ctxvc"]\n\ttextconv = {pwn}\n',
-            '[diff "ctxvc"]\n\tcommand = {pwn}\n',
-            "[diff]\n\texternal = {pwn}\n",
-            '[merge "x"]\n\tdriver = {pwn}\n',
-            "[gpg]\n\tprogram = {pwn}\n",
-            "[credential]\n\thelper = {pwn}\n",
-            "[include]\n\tpath = {outside}/victim\n",
-            "[include]\n\tpath = {outside}/fifo\n",
-            '[includeIf "gitdir:/"]\n\tpath = {outside}/fifo\n',
-            '[remote "o"]\n\turl = ext::{pwn}\n',
-            '[remote "o"]\n\turl = {outside}/repo\n\tpromisor = true\n',
-            "[extensions]\n\tpartialClone = o\n",
-            '[remote "o"]\n\tuploadpack = {pwn}\n',
-            '[url "ext::{pwn}"]\n\tinsteadOf = https://\n',
-            "[uploadpack]\n\tpackObjectsHook = {pwn}\n",
-            "[receive]\n\tprocReceiveRefs = {pwn}\n",
-            "[alias]\n\tfsck = !{pwn}\n",
-            "[gc]\n\trecentObjectsHook = {pwn}\n",
-            "[sequence]\n\teditor = {pwn}\n",
-            "[trailer]\n\tx = {pwn}\n",
-            "[ctxvc]\n\tscanner = {pwn}\n",
-            "[ctxvc]\n\tformat = " + "9" * 5000 + "\n",
-        )
-    },
+    **{f"configuration: {key} = {value}": _setting(key, value) for key, value in DANGEROUS},
+    "configuration: a pipe of what git ignores": _config("[core]\n\texcludesFile = {outside}/fifo\n"),
+    "configuration: a pipe that is included": _config("[include]\n\tpath = {outside}/fifo\n"),
+    "configuration: a pipe that is included here": _config('[includeIf "gitdir:/"]\n\tpath = {outside}/fifo\n'),
+    "configuration: another work tree": _config("[core]\n\tworktree = {home}\n"),
+    "configuration: a scanner": _config("[ctxvc]\n\tscanner = {pwn}\n"),
+    "configuration: a huge number": _config("[ctxvc]\n\tformat = " + "9" * 5000 + "\n"),
     "settings of the worktree: another work tree": _config("[core]\n\tworktree = {home}\n", "config.worktree"),
     "borrowed objects": _content(
         "objects/info/alternates", lambda world: f"{world.outside}/repo/.git/objects\n".encode()
@@ -647,18 +637,16 @@ def hooks(world: World) -> Iterator[tuple[str, Callable[[], str]]]:
 
 def judge(world: World, case: Case, watch: Watch, *, quick: bool = False) -> Iterator[dict[str, object]]:
     """All commands and hooks on the store of a case; gives what was wrong. `quick`: some of the commands."""
+
+    def finding(on: str, what: str, **more: object) -> dict[str, object]:
+        return {"case": case.number, "name": case.name, "on": on, "what": what, **more}
+
     for group in ("reading", "writing", "hooks"):
         world.fresh()
         case.make(world)
         before = world.snapshot()
-        match group:
-            case "reading":
-                work = commands(world, QUICK if quick else READING)
-            case "writing":
-                work = commands(world, QUICK_WRITING if quick else WRITING)
-            case _:
-                work = hooks(world)
-        for name, step in work:
+        chosen = {"reading": (READING, QUICK), "writing": (WRITING, QUICK_WRITING)}.get(group)
+        for name, step in commands(world, chosen[quick]) if chosen else hooks(world):
             watch.seen.clear()
             began, wrong = time.monotonic(), ""
             signal.alarm(SLOWEST)
@@ -672,32 +660,14 @@ def judge(world: World, case: Case, watch: Watch, *, quick: bool = False) -> Ite
             finally:
                 watch.on = False
                 signal.alarm(0)
-            for each in (wrong, *watch.seen):
-                if each:
-                    took = round(time.monotonic() - began, 2)
-                    yield {
-                        "case": case.number,
-                        "name": case.name,
-                        "on": name,
-                        "what": each,
-                        "s": took,
-                    }
+            took = round(time.monotonic() - began, 2)
+            yield from (finding(name, each, s=took) for each in (wrong, *watch.seen) if each)
         if any(PLANTED in words for words in _recorded(world)):
-            yield {
-                "case": case.number,
-                "name": case.name,
-                "on": group,
-                "what": "a private file is in the store",
-            }
+            yield finding(group, "a private file is in the store")
         after = world.snapshot()
         if after != before:
             changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
-            yield {
-                "case": case.number,
-                "name": case.name,
-                "on": group,
-                "what": f"changed {changed[:5]}",
-            }
+            yield finding(group, f"changed {changed[:5]}")
 
 
 def _recorded(world: World) -> Iterator[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.ledger.ledger import Group
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.store.log import aside, repair
 from ctxvc.store.log.journal import Frame, Record, frame, parse
@@ -17,8 +16,8 @@ from ctxvc.store.purge import purge
 from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply, result, results
-from tests.making.damage import picture
-from tests.making.store import afresh, archive, archived, complaints, contents, littered, never_due
+from tests.making.damage import leave_as_group, picture
+from tests.making.store import afresh, archive, complaints, contents, littered, never_due, unflushed
 
 from .faulty import Disk
 
@@ -34,12 +33,6 @@ def blocks(store: Store) -> Blocks:
         reader.leave()
 
 
-def as_group(session: StoredSession, name: str, *ids: str) -> None:
-    rows = [archived(session.ledger()[block], stub="", group=name, level=1) for block in ids]
-    group = Group(id=name, members=ids, stub=f"[archived {name}]", removed_by="user")
-    session.change(subject=f"archive as {name}", op="archive", actor="user", rows=rows, groups=[group])
-
-
 def converse(session: StoredSession) -> None:
     """More than twenty records of all kinds, each of which needs some of those before it."""
     session.append(human("fix the login"))
@@ -49,7 +42,7 @@ def converse(session: StoredSession) -> None:
     session.append(human("go on"), reply("I look", "c"))
     archive(session, "B4")
     session.append(results(result("c", "out c " * 40)))
-    as_group(session, "G1", "B5", "B3")
+    leave_as_group(session, "B5", "B3", name="G1")
     session.note("the token is read twice")
     session.append(human("and the test?"), reply("", "d"))
     session.open_scope("fix", "a second line")
@@ -59,7 +52,7 @@ def converse(session: StoredSession) -> None:
     session.goto("main", "it was the cache")
     session.append(human("good"), reply("", "show"))
     session.append(results(picture("show")))
-    as_group(session, "G2", "B1", "B2")
+    leave_as_group(session, "B1", "B2", name="G2")
     session.append(human("what else?"))
     session.note("nothing else")
     session.append(reply("", "f", "g"))
@@ -76,11 +69,9 @@ class Case:
         never_due(monkeypatch)
         self.store = create(path / ".ctxvc")
         self.store.create_session("demo")
-        with monkeypatch.context() as waiting:
-            waiting.setattr(StoredSession, "_flush", lambda _: None)
-            with StoredSession.open(self.store, "demo") as session:
-                converse(session)
-                self.numbers = session._state.block, session._state.group
+        with unflushed(), StoredSession.open(self.store, "demo") as session:
+            converse(session)
+            self.numbers = session._state.block, session._state.group
         self.journal = self.store.journal_path("demo")
         self.data = self.journal.read_bytes()
         self.blocks = blocks(self.store)
@@ -118,7 +109,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     made.store.close()
 
 
-def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch, behind: bytes = b"") -> None:
+def one_bit(case: Case, at: int, bit: int, behind: bytes = b"") -> None:
     """Nothing is missing without a word, no number is given out again, and everybody sees the same afterwards."""
     data = case.flipped(at, bit, behind)
     _, tail = parse(data)
@@ -134,12 +125,10 @@ def one_bit(case: Case, at: int, bit: int, monkeypatch: pytest.MonkeyPatch, behi
     for scope, block in case.blocks.keys() - before.keys():
         # What a scope has from another is lost to it with the record that made it; in the other it still is.
         assert block in lost or (scope == "fix" and ("main", block) in before)
-    with monkeypatch.context() as waiting:
-        waiting.setattr(StoredSession, "_flush", lambda _: None)
-        with StoredSession.open(case.store, "demo", "main") as session:
-            (block,) = session.append(human("after it"))
-            assert int(block[1:]) > case.numbers[0]
-            assert int(session.next_group) > case.numbers[1]
+    with unflushed(), StoredSession.open(case.store, "demo", "main") as session:
+        (block,) = session.append(human("after it"))
+        assert int(block[1:]) > case.numbers[0]
+        assert int(session.next_group) > case.numbers[1]
     assert {key: body for key, body in blocks(case.store).items() if key != ("main", block)} == before
     assert case.store.journal_path(told[0].file).read_bytes() == piece.data
     assert parse(case.journal.read_bytes())[1].damage == ()
@@ -152,34 +141,24 @@ def _blocks_at(case: Case, start: int) -> Iterator[str]:
         yield from (row.id for row in change.rows)
 
 
-def test_one_flipped_bit_costs_what_is_told_and_no_more(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of what the campaign does below."""
+#: Every so many bytes of the last twenty records: ordinarily about 45 of them, in a campaign each.
+STRIDES = [0, pytest.param(1, marks=(pytest.mark.faults, pytest.mark.timeout(3600)))]
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_one_flipped_bit_costs_what_is_told_and_no_more(case: Case, stride: int) -> None:
     places = case.places()
-    for turn, at in enumerate(places[:: len(places) // 45]):
-        one_bit(case, at, turn % 8, monkeypatch)
+    for turn, at in enumerate(places[:: stride or len(places) // 45]):
+        one_bit(case, at, turn % 8)
 
 
-@pytest.mark.faults
-@pytest.mark.timeout(1800)
-def test_one_flipped_bit_in_each_byte_of_the_last_twenty_records(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for turn, at in enumerate(case.places()):
-        one_bit(case, at, turn % 8, monkeypatch)
-
-
-def test_a_tail_of_zeros_costs_no_record_behind_a_damaged_one(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part of what the campaign does below: each record's header, and its payload."""
-    tails = [*case.zero_tails()]
-    for turn, found in enumerate(case.records()):
-        for at in (found.start + turn, (found.start + found.end) // 2):
-            one_bit(case, at, turn % 8, monkeypatch, tails[turn % 2])
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(3600)
-def test_a_tail_of_zeros_behind_each_flipped_bit(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for behind in case.zero_tails():
-        for turn, at in enumerate(case.places()):
-            one_bit(case, at, turn % 8, monkeypatch, behind)
+@pytest.mark.parametrize("stride", STRIDES)
+def test_a_tail_of_zeros_costs_no_record_behind_a_damaged_one(case: Case, stride: int) -> None:
+    """Ordinarily in each record's header, and its payload."""
+    some = [at for turn, hit in enumerate(case.records()) for at in (hit.start + turn, (hit.start + hit.end) // 2)]
+    for number, behind in enumerate(case.zero_tails()):
+        for turn, at in enumerate(case.places() if stride else some[number::2]):
+            one_bit(case, at, turn % 8, behind)
 
 
 @pytest.mark.parametrize("number", range(0, 20, 2))
@@ -226,40 +205,22 @@ def test_a_writer_that_read_a_record_before_it_was_hit_commits_it(case: Case) ->
     assert aside.notices(case.store, "demo") == []
 
 
-def test_a_second_writer_goes_on_from_what_the_first_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_writer_goes_on_from_what_the_first_left(case: Case) -> None:
     """Both have the session open; one of them finds the damage, and replaces the journal under the other's hands."""
     hit = case.records()[-4]
     with StoredSession.open(case.store, "demo", "main") as second:
         known = contents(second)
         case.flipped(hit.end - 9, 4)
-        with monkeypatch.context() as waiting:
-            waiting.setattr(StoredSession, "_flush", lambda _: None)
-            with StoredSession.open(case.store, "demo", "main") as first:
-                (one,) = first.append(human("the first's"))
-                (two,) = second.append(human("the second's"))
-                (three,) = first.append(human("the first's again"))
-                assert len({one, two, three, *known}) == len(known) + 3
-                first.refresh()
-                second.refresh()
-                assert contents(first) == contents(second)
-    assert [contents_[block] for contents_ in [afresh(case.store.path)] for block in (one, two, three)] == [
-        b"the first's",
-        b"the second's",
-        b"the first's again",
-    ]
-
-
-def test_a_reader_sees_the_same_before_and_after_a_writer_set_it_aside(case: Case) -> None:
-    case.flipped(case.records()[5].end - 9, 4)
-    with StoredSession.open(case.store, "demo", "main") as reader:
-        before = contents(reader)
-        assert len(reader.damage) == 1
-        with Store(case.store.path) as other, StoredSession.open(other, "demo", "main") as session:
-            session.append(human("x"))
-        reader.refresh()
-        assert before.items() <= contents(reader).items()
-        assert reader.damage == ()
-        reader.leave()
+        with unflushed(), StoredSession.open(case.store, "demo", "main") as first:
+            (one,) = first.append(human("the first's"))
+            (two,) = second.append(human("the second's"))
+            (three,) = first.append(human("the first's again"))
+            assert len({one, two, three, *known}) == len(known) + 3
+            first.refresh()
+            second.refresh()
+            assert contents(first) == contents(second)
+    bodies = afresh(case.store.path)
+    assert [bodies[block] for block in (one, two, three)] == [b"the first's", b"the second's", b"the first's again"]
 
 
 @pytest.mark.parametrize("call", ["write", "fdatasync", "replace", "fsync", "open"])
@@ -272,8 +233,7 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
         piece = data[hit.start : hit.end]
         before = blocks(case.store)
         disk = Disk(call, nth, error)
-        with pytest.MonkeyPatch.context() as failing:
-            failing.setattr(StoredSession, "_flush", lambda _: None)
+        with unflushed(), pytest.MonkeyPatch.context() as failing:
             session = StoredSession.open(case.store, "demo", "main")
             disk.put_in(failing)
             try:
@@ -283,11 +243,9 @@ def test_a_crash_while_it_is_set_aside_costs_nothing_more(case: Case, call: str,
         session.leave()
         now = blocks(case.store)
         assert before.items() <= now.items() and len(now) - len(before) in (0, 1)
-        with pytest.MonkeyPatch.context() as waiting:
-            waiting.setattr(StoredSession, "_flush", lambda _: None)
-            with StoredSession.open(case.store, "demo", "main") as again:
-                (block,) = again.append(human("again"))
-                assert int(block[1:]) > case.numbers[0]
+        with unflushed(), StoredSession.open(case.store, "demo", "main") as again:
+            (block,) = again.append(human("again"))
+            assert int(block[1:]) > case.numbers[0]
         kept = [path for path in case.journal.parent.iterdir() if "~unreadable-" in path.name and path.name[0] != "."]
         assert [path.read_bytes() for path in kept] == [piece]
         assert now.items() <= blocks(case.store).items()
@@ -316,15 +274,22 @@ def test_a_committed_record_that_is_hit_before_the_journal_is_rewritten_frees_no
     assert committed.items() <= after.items() and after[("main", block)] == b"new"
 
 
-def test_what_was_set_aside_is_searched_by_a_purge(case: Case) -> None:
+def test_what_was_set_aside_also_by_an_earlier_version_is_accepted_and_searched_by_a_purge(case: Case) -> None:
     case.flipped(case.records()[-1].start + 6, 4)  # the header: the words are whole
     with StoredSession.open(case.store, "demo", "main") as session:
         session.append(reply("so be it"))
-    assert any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+    earlier = case.store.journal_path("demo.unreadable-12ab")
+    earlier.write_bytes(b"the word is plum-harbour")
+    (first, second) = sorted(notice.file for notice in aside.notices(case.store, "demo"))
+    assert first == earlier.name and "~unreadable-" in second
+    assert sorted(notice.file for notice in repair.accept(case.store)) == [first, second]
+    data = b"".join(path.read_bytes() for path in case.journal.parent.iterdir())
+    assert b"last word" in data and b"plum-harbour" in data
 
-    purge.purge(case.store, purge.PurgeRequest(texts=("last word",)))
+    purge.purge(case.store, purge.PurgeRequest(texts=("last word", "plum-harbour")))
 
-    assert not any(b"last word" in path.read_bytes() for path in case.journal.parent.iterdir())
+    data = b"".join(path.read_bytes() for path in case.journal.parent.iterdir())
+    assert b"last word" not in data and b"plum-harbour" not in data
 
 
 @pytest.mark.parametrize("name", ["notes.unreadable-part", "demo.unreadable-0", "demo.unreadable-0.accepted"])
@@ -345,17 +310,6 @@ def test_no_session_is_taken_for_what_was_set_aside_of_another(tmp_path: Path, n
 
         with StoredSession.open(store, name) as session:
             assert len(session.ledger()) == count
-
-
-def test_what_an_earlier_version_set_aside_is_accepted_and_purged(case: Case) -> None:
-    path = case.store.journal_path("demo.unreadable-12ab")
-    path.write_bytes(b"the word is plum-harbour")
-
-    assert [notice.file for notice in aside.notices(case.store, "demo")] == [path.name]
-    assert [notice.file for notice in repair.accept(case.store)] == [path.name]
-    purge.purge(case.store, purge.PurgeRequest(texts=("last word", "plum-harbour")))
-
-    assert not path.with_name(f"{path.name}.accepted").exists()
 
 
 def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, tmp_path: Path) -> None:
@@ -386,19 +340,15 @@ def _behead(case: Case, size: int = 8) -> None:
 
 
 @pytest.mark.parametrize("flushed", ["nothing", "all but the open step"])
-def test_a_journal_without_its_head_keeps_its_records_once_repaired(
-    case: Case, monkeypatch: pytest.MonkeyPatch, flushed: str
-) -> None:
+def test_a_journal_without_its_head_keeps_its_records_once_repaired(case: Case, flushed: str) -> None:
     if flushed != "nothing":
         with StoredSession.open(case.store, "demo") as session:
             session.append(reply("", "open"))
             session.flush()
             session.leave()
-        with monkeypatch.context() as waiting:
-            waiting.setattr(StoredSession, "_flush", lambda _: None)
-            with StoredSession.open(case.store, "demo") as session:
-                session.append(results(result("open", "out")))
-                session.append(human("and then?"))
+        with unflushed(), StoredSession.open(case.store, "demo") as session:
+            session.append(results(result("open", "out")))
+            session.append(human("and then?"))
     before = blocks(case.store)
     _behead(case)
     with pytest.raises(Damaged, match="the header is unreadable"):

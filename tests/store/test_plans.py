@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time as clock
 from pathlib import Path
 
 import msgspec
@@ -20,9 +19,9 @@ from ctxvc.store.store import Store
 from ctxvc.store.upkeep import gc
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import exchange
-from tests.making.store import complaints, git, littered, start
+from tests.making.store import complaints, git, killed, littered, start, together
 
-from .test_crash import settle
+from .test_faults import settle
 
 REF = "refs/ctxvc/demo/plans"
 BASE = "0123456789abcdef0123456789abcdef01234567"
@@ -41,57 +40,42 @@ def subjects(path: Path) -> list[str]:
     return git(path, "log", "--format=%s", REF).splitlines()
 
 
-def test_a_session_begins_without_plans(store: Store) -> None:
-    assert pending_plans.pending(store, "demo") == ()
-    assert pending_plans.drop(store, "demo", ["P1"], "stale") == ()
-    assert git(store.path, "for-each-ref", REF) == ""
-
-
 def test_a_plan_waits_as_it_was_put_for_every_process(store: Store) -> None:
-    plan = a_plan("B1", "G2", allow_user=True, pressure=True)
+    assert pending_plans.pending(store, "demo") == pending_plans.drop(store, "demo", ["P1"], "stale") == ()
+    assert git(store.path, "for-each-ref", REF) == ""
+    tips, plan = store.all_tips(), a_plan("B1", "G2", allow_user=True, pressure=True)
 
     held = put(store, plan)
 
-    assert held == pending_plans.PendingPlan(
-        id="P1", scope="main", time="2026-03-01T12:00:00Z", base_commit=BASE, plan=plan
-    )
+    at = "2026-03-01T12:00:00Z"
+    assert held == pending_plans.PendingPlan(id="P1", scope="main", time=at, base_commit=BASE, plan=plan)
     assert pending_plans.pending(store, "demo") == (held,)
     with Store(store.path) as other:
         assert pending_plans.pending(other, "demo") == (held,)
     assert held.plan.actions[0].checksums == {"B1": "3fa9c1"}
+    assert (store.all_tips(), store.sessions()) == (tips, ["demo"]), "they are no scope and no session"
 
 
-def test_plans_come_back_oldest_first_also_beyond_the_ninth(store: Store) -> None:
+def test_plans_come_back_oldest_first_also_beyond_the_ninth_and_no_number_is_given_twice(store: Store) -> None:
     for number in range(1, 12):
         put(store, a_plan(f"B{number}"))
 
     assert [held.id for held in pending_plans.pending(store, "demo")] == [f"P{number}" for number in range(1, 12)]
+    assert pending_plans.drop(store, "demo", {"P11", "P1"}, "committed") == ("P1", "P11")
+    assert put(store, a_plan("B1")).id == "P12"
 
 
-def test_a_number_is_never_given_twice(store: Store) -> None:
-    put(store, a_plan("B1"))
-    put(store, a_plan("B2"))
-    assert pending_plans.drop(store, "demo", {"P2", "P1"}, "committed") == ("P1", "P2")
-
-    assert put(store, a_plan("B1")).id == "P3"
-
-
-def test_the_same_plan_waits_once(store: Store) -> None:
+def test_the_same_plan_waits_once_in_each_scope(store: Store) -> None:
+    with StoredSession.open(store, "demo") as session:
+        session.open_scope("side", "look aside")
     first = put(store, a_plan())
     commits = subjects(store.path)
 
     assert put(store, a_plan()) == first
     assert subjects(store.path) == commits
     assert put(store, a_plan(reason="another")).id == "P2"
-
-
-def test_each_scope_has_its_own(store: Store) -> None:
-    with StoredSession.open(store, "demo") as session:
-        session.open_scope("side", "look aside")
-    held = put(store, a_plan()), put(store, a_plan(), scope="side")
-
-    assert [found.scope for found in pending_plans.pending(store, "demo")] == ["main", "side"]
-    assert [found.id for found in held] == ["P1", "P2"]
+    assert put(store, a_plan(), scope="side").id == "P3"
+    assert [held.scope for held in pending_plans.pending(store, "demo")] == ["main", "main", "side"]
 
 
 def test_stock_git_shows_the_plans_and_what_became_of_them(store: Store) -> None:
@@ -132,25 +116,14 @@ def test_verify_fsck_and_gc_take_them_as_they_are(store: Store) -> None:
     assert littered(store.path) == []
 
 
-def test_they_are_no_scope_and_no_session(store: Store) -> None:
-    before = store.all_tips()
-
-    put(store, a_plan())
-
-    assert store.all_tips() == before
-    assert store.sessions() == ["demo"]
-
-
 # --- what is refused
 
 
 def test_a_scope_that_is_not_there_has_no_plans(store: Store) -> None:
-    with pytest.raises(NotFound, match="no scope demo/none"):
-        put(store, a_plan(), scope="none")
-    with pytest.raises(NotFound):
-        pending_plans.put(store, "none", "main", a_plan(), base_commit=BASE, time="")
-    assert pending_plans.pending(store, "none") == ()
-    assert pending_plans.drop(store, "none", ["P1"], "stale") == ()
+    for session, scope in (("demo", "none"), ("none", "main")):
+        with pytest.raises(NotFound, match=f"no (scope|session).*{session}"):
+            pending_plans.put(store, session, scope, a_plan(), base_commit=BASE, time="")
+    assert pending_plans.pending(store, "none") == pending_plans.drop(store, "none", ["P1"], "stale") == ()
 
 
 def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,20 +138,17 @@ def test_no_more_than_so_many_wait_and_none_is_pushed_out(store: Store, monkeypa
     assert put(store, a_plan("B4")).id == "P4"
 
 
-def test_a_plan_has_a_size(store: Store) -> None:
+def test_a_plan_has_a_size_and_is_unicode_and_its_controls_move_no_cursor(store: Store) -> None:
     with pytest.raises(Refused, match="bytes; at most 1,048,576 are allowed"):
         put(store, a_plan(reason="x" * pending_plans.LARGEST))
+    with pytest.raises(BadInput):
+        put(store, a_plan(reason="\ud800"))
     assert pending_plans.pending(store, "demo") == ()
     put(store, a_plan(*(f"B{number}" for number in range(1, 50_001))))
     assert len(pending_plans.pending(store, "demo")[0].plan.actions[0].targets) == 50_000
 
-
-def test_text_that_is_no_unicode_is_refused_and_controls_move_no_cursor(store: Store) -> None:
-    with pytest.raises(BadInput):
-        put(store, a_plan(reason="\ud800"))
     put(store, a_plan("B1", actor="policy:\x1b[2J", reason="\x1b[2J\0"))
-    pending_plans.drop(store, "demo", ["P1"], "\x1b[2J\nCtxvc-Op: step")
-
+    pending_plans.drop(store, "demo", ["P1", "P2"], "\x1b[2J\nCtxvc-Op: step")
     assert pending_plans.pending(store, "demo") == ()
     assert "\x1b" not in git(store.path, "log", "--format=%B", REF)
     assert complaints(store.path) == ""
@@ -243,25 +213,20 @@ def test_a_ref_that_moved_meanwhile_is_not_overwritten(store: Store, monkeypatch
     put(store, a_plan("B1"))
     old = git(store.path, "rev-parse", REF).strip()
     put(store, a_plan("B2"))
-    newest = git(store.path, "rev-parse", REF).strip()
-    state = pending_plans._state(store, "demo")
+    newest, state = git(store.path, "rev-parse", REF), pending_plans._state(store, "demo")
     monkeypatch.setattr(pending_plans, "_state", lambda *_: pending_plans._State(old, state.last, state.plans[:1]))
 
     with pytest.raises(Conflict):
         put(store, a_plan("B3"))
 
-    assert git(store.path, "rev-parse", REF).strip() == newest
+    assert git(store.path, "rev-parse", REF) == newest
 
 
 @pytest.mark.slow
 def test_two_processes_lose_none_of_each_other_s_plans(path: Path) -> None:
-    writers = [start("planning.py", path, name, 12) for name in ("a", "b")]
-    for writer in writers:
-        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
-    told = [writer.communicate(b"\n", timeout=60) for writer in writers]
+    spoken = together(*(start("acting.py", path, "plans", name, 12) for name in ("a", "b")))
 
-    assert [error for _, error in told] == [b"", b""]
-    lines = [line.split() for out, _ in told for line in out.decode().splitlines()]
+    lines = [line.split() for output in spoken for line in output]
     given = [line[1] for line in lines if line[0] == "put"]
     dropped = {line[1] for line in lines if line[0] == "dropped"}
     assert sorted(given, key=lambda name: int(name[1:])) == [f"P{number}" for number in range(1, 25)]
@@ -276,20 +241,14 @@ def test_a_killed_writer_leaves_what_was_acknowledged(path: Path) -> None:
     for number in range(6):
         names: set[str] = set()
         unsure: set[str] = set()
-        with start("planning.py", path, f"w{number}", 0) as writer:
-            assert writer.stdin is not None and writer.stdout is not None
-            assert writer.stdout.readline() == b"ready\n"
-            writer.stdin.write(b"\n")
-            writer.stdin.flush()
-            clock.sleep(chance.uniform(0.02, 0.25))
-            writer.kill()
-            for line in writer.stdout.read().decode().splitlines():
-                match line.split():
-                    case ["put", name, *_]:
-                        names.add(name)
-                    case ["drop", name]:
-                        names.discard(name)
-                        unsure.add(name)
+        process = start("acting.py", path, "plans", f"w{number}", 0)
+        for line in killed(process, chance.uniform(0.02, 0.25), late=False):
+            match line.split():
+                case ["put", name, *_]:
+                    names.add(name)
+                case ["drop", name]:
+                    names.discard(name)
+                    unsure.add(name)
         settle(path)
         with Store(path) as store:
             found = {each.id for each in pending_plans.pending(store, "demo")}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -308,17 +309,13 @@ class Machine(RuleBasedStateMachine):
     writers = st.integers(0, WRITERS - 1)
     picks = st.integers(0, MOST_SCOPES - 1)
 
-    @rule(writer=writers, pick=picks)
-    def a_person_speaks(self, writer: int, pick: int) -> None:
-        self.told(writer, self.scope(writer, pick), human(self.text("question")))
-
-    @rule(writer=writers, pick=picks)
-    def the_program_reminds(self, writer: int, pick: int) -> None:
-        self.told(writer, self.scope(writer, pick), injected(self.text("reminder")))
-
-    @rule(writer=writers, pick=picks, body=st.binary(max_size=40))
-    def bytes_are_pasted(self, writer: int, pick: int, body: bytes) -> None:
-        self.told(writer, self.scope(writer, pick), raw(body))
+    @rule(
+        writer=writers, pick=picks, kind=st.sampled_from(["question", "reminder", "bytes"]), body=st.binary(max_size=40)
+    )
+    def something_comes_in(self, writer: int, pick: int, kind: str, body: bytes) -> None:
+        makers = {"question": human, "reminder": injected}
+        message = makers[kind](self.text(kind)) if kind in makers else raw(body)
+        self.told(writer, self.scope(writer, pick), message)
 
     @rule(writer=writers, pick=picks)
     def a_whole_turn_comes_at_once(self, writer: int, pick: int) -> None:
@@ -329,28 +326,17 @@ class Machine(RuleBasedStateMachine):
     @rule(writer=writers, pick=picks, calls=st.integers(0, 3))
     def the_model_replies(self, writer: int, pick: int, calls: int) -> None:
         text = self.text("reply")
-        self.told(
-            writer,
-            self.scope(writer, pick),
-            reply(text, *(f"{text}/{number}".replace(" ", "-") for number in range(calls))),
-        )
+        names = [f"{text}/{number}".replace(" ", "-") for number in range(calls)]
+        self.told(writer, self.scope(writer, pick), reply(text, *names))
 
-    @rule(writer=writers, pick=picks, data=st.data())
-    def results_come(self, writer: int, pick: int, data: st.DataObject) -> None:
+    @rule(writer=writers, pick=picks, data=st.data(), words=st.sampled_from([None, human, injected]))
+    def results_come(self, writer: int, pick: int, data: st.DataObject, words: Callable[[str], Message] | None) -> None:
         calls = self.model[self.open[writer].name, self.scope(writer, pick)].calls
         if calls:
             chosen = data.draw(st.lists(st.sampled_from(calls), min_size=1, unique=True))
-            self.told(
-                writer, self.scope(writer, pick), results(*(result(call, self.text("output")) for call in chosen))
-            )
-
-    @rule(writer=writers, pick=picks, data=st.data())
-    def a_result_comes_with_words(self, writer: int, pick: int, data: st.DataObject) -> None:
-        calls = self.model[self.open[writer].name, self.scope(writer, pick)].calls
-        if calls:
-            words = data.draw(st.sampled_from([human, injected]))(self.text("and then"))
-            parts = (result(calls[-1], self.text("output")), *words.parts)
-            self.told(writer, self.scope(writer, pick), Message(role="user", parts=parts))
+            parts = [result(call, self.text("output")) for call in chosen]
+            parts += words(self.text("and then")).parts if words else ()
+            self.told(writer, self.scope(writer, pick), results(*parts))
 
     @rule(writer=writers, pick=picks)
     def a_stray_result_comes(self, writer: int, pick: int) -> None:
@@ -381,15 +367,12 @@ class Machine(RuleBasedStateMachine):
         self.groups[session.name] += 1
         group = Group(id=f"G{self.groups[session.name]}", members=tuple(block.id for block in chosen), stub="[gone]")
         session.refresh()
-        rows = [
-            msgspec.structs.replace(session.ledger(scope)[block.id], state="archived", group=group.id)
-            for block in chosen
-        ]
+        gone, rows = {"state": "archived", "group": group.id}, []
         for block in chosen:
+            rows.append(msgspec.structs.replace(session.ledger(scope)[block.id], **gone))
             block.state = "archived"
-        session.change(
-            subject=f"archive {group.id}", op="archive", actor="user", rows=rows, groups=[group], scope=scope
-        )
+        how = {"op": "archive", "actor": "user", "groups": [group], "scope": scope}
+        session.change(subject=f"archive {group.id}", rows=rows, **how)  # type: ignore[arg-type]
         model.verbs += 1
         assert session.ledger(scope).groups[group.id] == group
 
@@ -440,24 +423,20 @@ class Machine(RuleBasedStateMachine):
         self.follow(writer)
         self.same(self.open[writer])
 
-    @rule(writer=writers)
-    def a_writer_leaves_and_comes_back(self, writer: int) -> None:
+    @rule(writer=writers, killed=st.booleans())
+    def a_writer_leaves_and_comes_back(self, writer: int, killed: bool) -> None:
+        """Killed, as far as the disk can tell: it never closes, and the next one finds what it left."""
         old = self.open[writer]
-        old.close()
-        self.stores[writer].close()
+        if killed:
+            old._journal.close()
+        else:
+            old.close()
+            self.stores[writer].close()
         self.stores[writer] = Store(self.path)
         self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
         self.here[writer] = old.scope
-        self.same(self.open[writer])
-
-    @rule(writer=writers)
-    def a_writer_is_killed(self, writer: int) -> None:
-        """As far as the disk can tell: it never closes, and the next one finds what it left."""
-        old = self.open[writer]
-        old._journal.close()
-        self.stores[writer] = Store(self.path)
-        self.open[writer], self.wanted[writer] = StoredSession.open(self.stores[writer], old.name, old.scope), None
-        self.here[writer] = old.scope
+        if not killed:
+            self.same(self.open[writer])
 
     @rule()
     def packs_are_merged(self) -> None:
@@ -532,9 +511,8 @@ class Machine(RuleBasedStateMachine):
 
 def store_blocks(session: StoredSession, scope: str) -> dict[str, bool]:
     """Block id → whether its body stands in the prompt, by the tree of the scope's tip."""
-    names = git(
-        session.store.path, "ls-tree", "-r", "--name-only", f"{session.name}/{scope}", "blocks", "archive"
-    ).split()
+    tip = f"{session.name}/{scope}"
+    names = git(session.store.path, "ls-tree", "-r", "--name-only", tip, "blocks", "archive").split()
     found = {name.rsplit("/", 1)[1].split(".")[0]: name.startswith("blocks/") for name in names}
     return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
 

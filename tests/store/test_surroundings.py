@@ -11,18 +11,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ctxvc.core.ledger.ledger import Ledger, Meta
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.ledger.wire import text_part
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.store import store as store_module
+from ctxvc.store import store as stores
 from ctxvc.store.files import locked
 from ctxvc.store.git import program as programs
-from ctxvc.store.git.fast_import import Commit
-from ctxvc.store.log.journal import Head, encode_head
+from ctxvc.store.git.fast_import import LATEST, Commit, epoch
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import locate
+from ctxvc.store.read import session_name
 from ctxvc.store.store import Store
+from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human, reply
-from tests.making.store import CRLF, ROOT, afresh, commits, complaints, git, git_bytes, write_everything
+from tests.making.store import CRLF, ROOT, afresh, commits, complaints, contents, git, git_bytes, write_everything
 
 
 def is_right(path: Path) -> None:
@@ -33,28 +37,15 @@ def is_right(path: Path) -> None:
 
 
 HOSTILE_ENVIRONMENT = {
-    "GIT_DIR": "{elsewhere}",
-    "GIT_WORK_TREE": "{elsewhere}",
-    "GIT_COMMON_DIR": "{elsewhere}",
-    "GIT_INDEX_FILE": "{elsewhere}/index",
-    "GIT_OBJECT_DIRECTORY": "{elsewhere}/objects",
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "{elsewhere}/objects",
-    "GIT_NAMESPACE": "elsewhere",
-    "GIT_DEFAULT_HASH": "sha256",
-    "GIT_DEFAULT_REF_FORMAT": "reftable",
-    "GIT_TEMPLATE_DIR": "{elsewhere}",
-    "GIT_CONFIG": "{elsewhere}/config",
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "core.autocrlf",
-    "GIT_CONFIG_VALUE_0": "true",
-    "GIT_CONFIG_KEY_1": "core.bare",
-    "GIT_CONFIG_VALUE_1": "false",
-    "GIT_CONFIG_PARAMETERS": "'core.compression'='0'",
-    "GIT_QUARANTINE_PATH": "{elsewhere}/objects",
-    "GIT_AUTHOR_DATE": "never",
-    "GIT_COMMITTER_DATE": "never",
-    "GIT_TRACE": "2",
-}
+    "GIT_DIR": "{elsewhere}", "GIT_WORK_TREE": "{elsewhere}", "GIT_COMMON_DIR": "{elsewhere}",
+    "GIT_INDEX_FILE": "{elsewhere}/index", "GIT_OBJECT_DIRECTORY": "{elsewhere}/objects",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "{elsewhere}/objects", "GIT_NAMESPACE": "elsewhere",
+    "GIT_DEFAULT_HASH": "sha256", "GIT_DEFAULT_REF_FORMAT": "reftable", "GIT_TEMPLATE_DIR": "{elsewhere}",
+    "GIT_CONFIG": "{elsewhere}/config", "GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "core.autocrlf",
+    "GIT_CONFIG_VALUE_0": "true", "GIT_CONFIG_KEY_1": "core.bare", "GIT_CONFIG_VALUE_1": "false",
+    "GIT_CONFIG_PARAMETERS": "'core.compression'='0'", "GIT_QUARANTINE_PATH": "{elsewhere}/objects",
+    "GIT_AUTHOR_DATE": "never", "GIT_COMMITTER_DATE": "never", "GIT_TRACE": "2",
+}  # fmt: skip
 
 
 def test_inherited_git_variables_send_nothing_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,14 +98,14 @@ def test_a_user_s_git_settings_and_hooks_change_nothing(tmp_path: Path, monkeypa
     (home / "template" / "hooks").mkdir(parents=True)
     fired = tmp_path / "fired"
     for folder in (home, home / "template" / "hooks"):
-        for name in (
+        for name in [
             "reference-transaction",
             "post-update",
             "update",
             "pre-commit",
             "post-index-change",
             "pre-auto-gc",
-        ):
+        ]:
             hook = folder / name
             hook.write_text(f"#!/bin/sh\necho {name} >> {fired}\nexit 1\n")
             hook.chmod(0o755)
@@ -182,14 +173,9 @@ except CtxvcError as error:
 
 
 def in_home(home: Path, code: str, path: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code, str(path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", code, str(path)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a store to another user")
@@ -243,25 +229,19 @@ def in_project(root: Path, *arguments: str) -> str:
     return subprocess.run(["git", *identity, *arguments], cwd=root, capture_output=True, check=True, text=True).stdout
 
 
-def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("excluded", [True, False])
+def test_the_project_s_git_neither_adds_nor_shows_nor_cleans_the_store(tmp_path: Path, excluded: bool) -> None:
+    """Without the line in `exclude` the store's own `.gitignore` is enough."""
     root = project(tmp_path)
+    exclude = root / ".git" / "info" / "exclude"
+    assert exclude.read_text().splitlines().count(".ctxvc/") == 1
+    if not excluded:
+        exclude.write_text("")
 
     assert in_project(root, "status", "--porcelain") == "?? code.py\n"
     in_project(root, "add", "-A")
     in_project(root, "clean", "-fd")
     in_project(root, "commit", "-qm", "first")
-
-    assert in_project(root, "ls-files") == "code.py\n"
-    assert (root / ".git" / "info" / "exclude").read_text().splitlines().count(".ctxvc/") == 1
-    is_right(root / ".ctxvc")
-
-
-def test_without_the_exclude_line_the_store_s_own_gitignore_is_enough(tmp_path: Path) -> None:
-    root = project(tmp_path)
-    (root / ".git" / "info" / "exclude").write_text("")
-
-    in_project(root, "add", "-A")
-    in_project(root, "clean", "-fd")
 
     assert in_project(root, "ls-files") == "code.py\n"
     is_right(root / ".ctxvc")
@@ -283,11 +263,7 @@ def test_the_store_is_found_from_anywhere_in_the_project_and_from_its_linked_wor
     assert "ctxvc init" in missing.value.hint
 
 
-def test_a_store_works_without_a_project_around_it(tmp_path: Path) -> None:
-    is_right(write_everything(tmp_path / "no project"))
-
-
-@pytest.mark.parametrize("name", ["with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])
+@pytest.mark.parametrize("name", ["no project", "with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])
 def test_a_store_works_wherever_it_is(tmp_path: Path, name: str) -> None:
     is_right(write_everything(tmp_path / name))
 
@@ -315,30 +291,18 @@ def refused(path: Path) -> Refused:
     return refusal.value
 
 
-def test_a_newer_store_is_refused(path: Path) -> None:
-    git(path, "config", "ctxvc.format", "3")
-    assert "format 3" in str(refused(path))
-
-
-def test_a_newer_scope_is_refused(path: Path) -> None:
+def test_a_newer_store_or_scope_is_refused(path: Path) -> None:
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         newer = Commit(
-            ref="refs/heads/demo/main",
-            before=session.ledger(),
-            after=Ledger(meta=msgspec.structs.replace(session.ledger().meta, format=3)),
-            message="newer\n",
-            actor="user",
-            time=0,
-            now=0,
-            parent=session.tip(),
-        )
+            ref="refs/heads/demo/main", before=session.ledger(),
+            after=Ledger(meta=msgspec.structs.replace(session.ledger().meta, format=3)), message="newer\n",
+            actor="user", time=0, now=0, parent=session.tip(),
+        )  # fmt: skip
         with locked(store.lock_path("demo")) as lock:
             store.write([newer], lock)
     assert "format 3" in str(refused(path))
 
-
-def test_a_newer_journal_is_refused(path: Path) -> None:
-    (path / "ctxvc" / "journal" / "demo").write_bytes(encode_head(Head(4, "j", 0, 0, 0)))
+    git(path, "config", "ctxvc.format", "4")
     assert "format 4" in str(refused(path))
 
 
@@ -427,11 +391,6 @@ def test_a_store_is_not_made_over_something_else(tmp_path: Path) -> None:
         store_module.create(tmp_path / "file" / ".ctxvc")
 
 
-def test_meta_of_the_first_commit_names_what_it_is(path: Path) -> None:
-    with Store(path) as store:
-        assert store.reader.meta(store.tips("demo")["main"]) == Meta(format=2, render=2, session="demo", scope="main")
-
-
 def test_the_refs_of_one_session_are_those_among_all(store: Store) -> None:
     for name in ("a", "a-b", "b"):
         store.create_session(name)
@@ -449,3 +408,122 @@ def test_the_refs_of_one_session_are_those_among_all(store: Store) -> None:
     assert store.tips("a") == everything["a"]  # what another session lost stops none
     with pytest.raises(Damaged):
         store.tips("b")
+
+
+# --- bytes that are no text in what git keeps of a store, and wrong clocks
+
+
+def appended(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as stream:
+        stream.write(data)
+
+
+@pytest.mark.parametrize("name", ["HEAD", "refs/ctxvc/demo/HEAD"])
+@pytest.mark.parametrize("target", [b"refs/heads/d\xe9mo/main", b"refs/heads/demo/\xff", b"\xc3\xa9"])
+def test_a_current_scope_in_other_bytes_counts_as_none(path: Path, name: str, target: bytes) -> None:
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_bytes(b"ref: %s\n" % target)
+
+    try:
+        with Store(path) as store, StoredSession.open(store) as session:
+            session.append(human("one"), reply("two"))
+            assert (session.name, session.scope) == ("demo", "main")
+    except Damaged as error:
+        assert target == b"\xc3\xa9" and str(path / name) in str(error) and "ref: refs/heads/" in error.hint
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "", "/", "demo/", "demo/main\0", "a\0b", "\udc80", "x" * 10_000])
+def test_a_name_that_no_session_can_have_is_that_of_none(store: Store, name: str) -> None:
+    """Also where git's library raises for it, or reads it only up to a NUL."""
+    assert not store.has(name) and store.tips(name) == {} and store.current_scope(name) == "main"
+    with pytest.raises(NotFound, match="no session"):
+        session_name.resolve(store, name)
+
+
+def test_a_head_of_garbage_is_damage_that_says_how_to_write_it(path: Path) -> None:
+    (path / "HEAD").write_bytes(b"\xff\xfe\n")
+
+    with Store(path) as store:
+        with pytest.raises(Damaged, match="HEAD cannot be read") as failure:
+            store.current_session()
+        assert "ref: refs/heads/SESSION/SCOPE" in failure.value.hint
+        assert verify(store).damaged
+
+
+@pytest.mark.parametrize("text", [b"[user]\n\tname = Ren\xe9\n", b'[remote "x"]\n\turl = /srv/caf\xe9\n'])
+def test_a_setting_in_other_bytes_is_read_over(path: Path, text: bytes) -> None:
+    appended(path / "config", text)
+
+    with Store(path) as store, StoredSession.open(store) as session:
+        session.append(human("one"), reply("two"))
+        assert r"\xe9" in "".join(programs.config(store.repository).values())
+    assert len(afresh(path)) == 2
+
+
+@pytest.mark.parametrize("text", [b'[remote "\xe9"]\n\turl = x\n', b"[ctx\xe9]\n\tname = x\n", b"[core\n"])
+def test_a_setting_that_cannot_be_read_is_named(path: Path, text: bytes) -> None:
+    appended(path / "config", text)
+
+    with pytest.raises(Damaged, match=r"config.*(not text|not a setting)") as failure:
+        Store(path)
+    assert failure.value.hint
+
+
+@pytest.mark.parametrize("ref", [b"refs/heads/demo/caf\xe9", b"refs/heads/caf\xe9/main", b"refs/heads/\xc3\xa9/main"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_branch_whose_name_is_in_other_bytes_is_left_alone_and_told(path: Path, ref: bytes, packed: bool) -> None:
+    tip = git(path, "rev-parse", "demo/main").strip().encode()
+    if packed:
+        appended(path / "packed-refs", b"%s %s\n" % (tip, ref))
+    else:
+        appended(Path(os.fsdecode(os.fsencode(path) + b"/" + ref)), tip + b"\n")
+
+    with Store(path) as store:
+        assert (store.sessions(), list(store.tips("demo"))) == (["demo"], ["main"])
+        (finding,) = verify(store).findings
+        assert finding.level == "warning" and finding.where.path.startswith("refs/heads/")
+        with StoredSession.open(store) as session:
+            session.append(human("one"), reply("two"))
+            assert len(contents(session)) == 2
+
+
+@pytest.mark.parametrize("now", [-(1 << 40), -5, 0, (1 << 32) + 7, LATEST, LATEST + 1, 1 << 63])
+def test_a_clock_that_is_wrong_damages_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: int) -> None:
+    monkeypatch.setattr(stores.clock, "time", lambda: now)
+    with stores.create(tmp_path / ".ctxvc") as store:
+        store.create_session("demo")
+        with StoredSession.open(store, "demo") as session:
+            session.append(human("one"), reply("two"))
+            assert session.flush_failure is None
+        assert verify(store).findings == ()
+    assert complaints(store.path) == ""
+    assert int(git(store.path, "log", "-1", "--format=%ct", "demo/main")) == min(max(now, 1), LATEST)
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [("1969-12-31T23:59:59Z", 0), ("0001-01-01T00:00:00+14:00", 0), ("2106-02-07T06:28:17Z", (1 << 32) + 1),
+     ("9999-12-31T23:59:59-14:00", LATEST), ("nonsense", None)],
+)  # fmt: skip
+def test_a_recorded_time_that_git_cannot_hold_becomes_the_nearest(path: Path, time: str, seconds: int | None) -> None:
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        message = Message(role="user", parts=(text_part("when?", "user", "human"),), time=time)
+        session.append(message, Message(role="assistant", parts=(text_part("then", "assistant", "model"),), time=time))
+        assert session.flush_failure is None
+
+    made = int(git(path, "log", "-1", "--format=%at", "demo/main"))
+    assert made == seconds if seconds is not None else made > 1_700_000_000
+    assert complaints(path) == ""
+
+
+SPELLINGS = (
+    "2026-03-01T12:00:00Z", "2026-03-01 12:00:00", "20260301T120000Z", "2026-03-01T12:00:00.5Z", "2026-03-01T12:00",
+    "2026-03-01T13:00:00+01:00", "2026-03-01T13:00:00+0100", "2026-03-01T12:00:00,123456789Z", "2026-03-01t12:00:00z",
+)  # fmt: skip
+NO_TIME = ("", "2026-W10", "2026-13-01T00:00:00Z", "2026-02-30", "12:00", "2026-03-01T12:00:00 no")
+
+
+def test_a_time_is_read_alike_by_every_python_and_what_is_none_takes_the_default() -> None:
+    assert {epoch(time, 7) for time in SPELLINGS} == {1_772_366_400}
+    assert {epoch(time, 7) for time in NO_TIME} == {7}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -35,30 +34,12 @@ from tests.making.store import (
     git,
     littered,
     never_due,
+    opened,
     start,
+    together,
 )
 
 from .writer import beginning
-
-
-def together(processes: Sequence[subprocess.Popen[bytes]]) -> list[list[str]]:
-    """What the processes print once all of them are ready and may go; none may fail."""
-    with ExitStack() as running:
-        for process in processes:
-            running.enter_context(process)
-            running.callback(process.kill)
-        for process in processes:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
-        answers = []
-        for process in processes:
-            out, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err.decode()
-            answers.append(out.decode().splitlines())
-    return answers
 
 
 def heads(bodies: dict[str, bytes]) -> dict[str, str]:
@@ -67,7 +48,7 @@ def heads(bodies: dict[str, bytes]) -> dict[str, str]:
 
 
 def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path) -> None:
-    spoken = together([start("writer.py", path, "demo", "main", f"w{n}", 12, 3) for n in range(4)])
+    spoken = together(*(start("writer.py", path, "demo", "main", f"w{n}", 12, 3) for n in range(4)))
 
     acknowledged = [(block, text) for lines in spoken for line in lines for block, text in [line.split(" ", 1)]]
     numbers = [block for block, _ in acknowledged]
@@ -82,77 +63,51 @@ def test_four_processes_on_one_scope_lose_nothing_and_share_no_number(path: Path
     assert complaints(path) == ""
 
 
-@pytest.mark.slow
-def test_four_processes_on_four_scopes_lose_nothing_and_share_no_number(path: Path) -> None:
-    scopes = ["main", "one", "two", "three"]
+@pytest.mark.parametrize(
+    "places",
+    [
+        ["demo/main", "other/main", "third/main"],
+        pytest.param(["demo/main", "demo/a", "demo/b"], marks=pytest.mark.slow),
+    ],
+)
+def test_processes_on_scopes_or_sessions_of_their_own_lose_nothing(path: Path, places: list[str]) -> None:
+    names = [place.split("/") for place in places]
     with Store(path) as store, StoredSession.open(store, "demo") as session:
-        for name in scopes[1:]:
-            add_scope(session, name)
+        for name, scope in names[1:]:
+            if name == "demo":
+                add_scope(session, scope)
+            else:
+                store.create_session(name)
 
-    spoken = together([start("writer.py", path, "demo", name, name, 12, 3) for name in scopes])
+    spoken = together(*(start("writer.py", path, name, scope, f"{name}-{scope}", 12, 3) for name, scope in names))
 
     numbers = [line.split(" ")[0] for lines in spoken for line in lines]
-    assert sorted(numbers, key=block_number) == [f"B{n}" for n in range(1, 4 * 12 * 4 + 1)]
-    for name, lines in zip(scopes, spoken, strict=True):
-        assert heads(afresh(path, scope=name)) == dict(line.split(" ", 1) for line in lines)
-        assert sum(subject.startswith("step") for subject in commits(path, scope=name)) == 12
-    assert complaints(path) == ""
-
-
-def test_processes_on_sessions_of_their_own_share_a_store(path: Path) -> None:
-    names = ["demo", "second", "third"]
-    with Store(path) as store:
-        for name in names[1:]:
-            store.create_session(name)
-
-    spoken = together([start("writer.py", path, name, "main", name, 12, 1) for name in names])
-
-    for name, lines in zip(names, spoken, strict=True):
-        assert heads(afresh(path, session=name)) == dict(line.split(" ", 1) for line in lines)
+    if names[1][0] == "demo":
+        assert sorted(numbers, key=block_number) == [f"B{n}" for n in range(1, 4 * 12 * 3 + 1)]
+    for (name, scope), lines in zip(names, spoken, strict=True):
+        assert heads(afresh(path, name, scope)) == dict(line.split(" ", 1) for line in lines)
+        assert sum(subject.startswith("step") for subject in commits(path, name, scope)) == 12
     assert complaints(path) == ""
     assert littered(path) == []
 
 
 def test_of_processes_that_make_the_same_session_one_does_and_the_others_are_told(path: Path) -> None:
-    answers = [lines[0] for lines in together([start("creator.py", path, "new") for _ in range(4)])]
+    names = ["new"] * 3 + ["another"]
+    answers = [lines[0] for lines in together(*(start("acting.py", path, "session", name, 1) for name in names))]
 
-    assert sorted(answers) == ["Refused: session 'new' already exists"] * 3 + ["made"]
-    assert commits(path, "new") == []
-    assert complaints(path) == ""
-
-
-@pytest.mark.slow
-def test_processes_that_make_different_sessions_do_not_disturb_each_other(path: Path) -> None:
-    answers = together([start("creator.py", path, f"s{n}") for n in range(4)])
-
-    assert answers == [["made"]] * 4
+    assert sorted(answers) == ["Refused: session 'new' already exists"] * 2 + ["made"] * 2
+    assert commits(path, "new") == commits(path, "another") == []
     with Store(path) as store:
-        assert store.sessions() == ["demo", "s0", "s1", "s2", "s3"]
-        assert store.current_session() in store.sessions()
+        assert store.current_session() in store.sessions() == ["another", "demo", "new"]
+    assert complaints(path) == ""
     assert littered(path) == []
 
 
 def first_commit(ref: str, subject: str, store: Store) -> Commit:
     return Commit(
-        ref=ref,
-        before=None,
-        after=Ledger(meta=Meta(format=1, session="demo", scope=subject)),
-        message=message(subject, {"Ctxvc-Op": "session"}),
-        actor="user",
-        time=0,
-        now=store.now(),
-    )
-
-
-def test_the_second_first_commit_of_a_branch_is_a_conflict(store: Store) -> None:
-    with pytest.raises(Conflict) as conflict:
-        with PackWriter(store.path) as late:
-            with PackWriter(store.path) as early:
-                early.commit(first_commit("refs/heads/demo/new", "early", store))
-            late.commit(first_commit("refs/heads/demo/new", "late", store))
-
-    assert conflict.value.hint
-    assert git(store.path, "log", "--format=%s", "demo/new") == "early\n"
+        ref=ref, before=None, after=Ledger(meta=Meta(format=1, session="demo", scope=subject)),
+        message=message(subject, {"Ctxvc-Op": "session"}), actor="user", time=0, now=store.now(),
+    )  # fmt: skip
 
 
 def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) -> None:
@@ -165,15 +120,13 @@ def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) ->
                 writer.commit(first_commit("refs/heads/demo/raced", name, store))
                 barrier.wait()
         except CtxvcError as error:
+            assert error.hint
             outcomes.append(type(error).__name__)
         else:
             outcomes.append(name)
 
-    threads = [threading.Thread(target=race, args=(f"w{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(race, [f"w{n}" for n in range(4)]))
 
     winners = [outcome for outcome in outcomes if outcome.startswith("w")]
     assert outcomes.count("Conflict") == 3 and len(winners) == 1, outcomes
@@ -183,25 +136,8 @@ def test_of_two_writers_that_race_for_a_branch_exactly_one_wins(store: Store) ->
 # --- sessions that stay open
 
 
-def test_an_open_session_sees_what_another_appended_and_flushed(session: StoredSession, path: Path) -> None:
-    session.append(human("mine"), reply("first"))
-    with Store(path) as store, StoredSession.open(store, "demo") as other:
-        other.append(human("yours"), reply("second"))
-        other.append(human("open"))
-
-    assert session.append(human("again")) == ["B6"]
-    assert [body.decode() for body in contents(session).values()] == [
-        "mine",
-        "first",
-        "yours",
-        "second",
-        "open",
-        "again",
-    ]
-
-
-def test_an_open_session_only_has_to_look(session: StoredSession, path: Path) -> None:
-    with Store(path) as store, StoredSession.open(store, "demo") as other:
+def test_an_open_session_sees_what_another_appended_flushed_and_changed(session: StoredSession, path: Path) -> None:
+    with opened(path) as other:
         other.append(human("yours"))
         session.refresh()
         assert contents(session) == {"B1": b"yours"}
@@ -212,10 +148,14 @@ def test_an_open_session_only_has_to_look(session: StoredSession, path: Path) ->
         session.refresh()
         assert session.ledger()["B1"].state == "archived"
         assert session.tip() == other.tip()
+        other.append(human("open"))
+
+    assert session.append(human("mine")) == ["B4"], "also where it did not look"
+    assert list(contents(session).values()) == [b"yours", b"flushed", b"open", b"mine"]
 
 
 def test_an_open_session_completes_the_step_that_another_began(session: StoredSession, path: Path) -> None:
-    with Store(path) as store, StoredSession.open(store, "demo") as other:
+    with opened(path) as other:
         other.append(human("run it"), reply("", "a", "b"))
         session.append(results(result("a", "A")))
         other.append(results(result("b", "B")))
@@ -231,7 +171,7 @@ def test_an_open_session_notices_an_import_that_went_past_the_journal(
     never_due(monkeypatch)
     session.append(*exchange(1))
     session.flush()
-    with Store(path) as store, StoredSession.open(store, "demo") as other:
+    with opened(path) as other:
         imported(other, "from the recording")
 
     assert session.append(human("mine"), reply("too")) == ["B6", "B7"]
@@ -277,16 +217,9 @@ def imported(session: StoredSession, text: str, during: Callable[[], None] = lam
         during()
         body = text.encode()
         row = Row(
-            id=f"B{counters.block + 1}",
-            kind="user",
-            role="user",
-            origin="human",
-            msg=90,
-            step=90,
-            turn=90,
-            bytes=len(body),
-            sha256=hashlib.sha256(body).hexdigest(),
-        )
+            id=f"B{counters.block + 1}", kind="user", role="user", origin="human", msg=90, step=90, turn=90,
+            bytes=len(body), sha256=hashlib.sha256(body).hexdigest(),
+        )  # fmt: skip
         before = session.ledger()
         at = msgspec.structs.replace(before.meta.counters, block=row.number, step=90, msg=90, turn=90)
         writer.commit(
@@ -309,11 +242,8 @@ def test_threads_share_a_session(session: StoredSession, path: Path) -> None:
         for number in range(10):
             session.append(human(f"{name} {number}"))
 
-    threads = [threading.Thread(target=write, args=(f"t{n}",)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [f"t{n}" for n in range(4)]))
 
     texts = [body.decode() for body in contents(session).values()]
     assert sorted(texts) == sorted(f"t{n} {number}" for n in range(4) for number in range(10))
@@ -358,7 +288,7 @@ def test_packs_stay_few_and_an_open_reader_keeps_reading(
     assert complaints(path) == ""
 
 
-def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
+def test_two_verbs_on_one_block_are_not_both_done_and_two_groups_do_not_get_one_number(store: Store) -> None:
     with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
         ids = first.append(*exchange(1))
         second.refresh()
@@ -366,28 +296,17 @@ def test_two_verbs_on_one_block_are_not_both_done(store: Store) -> None:
         first.change(subject="pin", op="pin", actor="user", rows=[msgspec.structs.replace(rows[0], state="pinned")])
 
         with pytest.raises(Conflict, match=f"changed {ids[1]} meanwhile"):
-            second.change(
-                subject="prune", op="prune", actor="agent", rows=[msgspec.structs.replace(rows[1], state="pruned")]
-            )
+            gone = [msgspec.structs.replace(rows[1], state="pruned")]
+            second.change(subject="prune", op="prune", actor="agent", rows=gone)
 
         assert second.ledger()[ids[1]].state == "pinned"
-        second.change(
-            subject="unpin",
-            op="unpin",
-            actor="user",
-            rows=[msgspec.structs.replace(second.ledger()[ids[1]], state="visible")],
-        )
+        back = [msgspec.structs.replace(second.ledger()[ids[1]], state="visible")]
+        second.change(subject="unpin", op="unpin", actor="user", rows=back)
         first.refresh()
         assert first.ledger()[ids[1]].state == "visible"
 
-
-def test_two_groups_do_not_get_one_number(store: Store) -> None:
-    with StoredSession.open(store, "demo") as first, StoredSession.open(store, "demo") as second:
-        ids = first.append(*exchange(1))
-        second.refresh()
         groups = [Group(id="G1", members=(member,), label=member) for member in ids]
         first.change(subject="group", op="archive", actor="user", groups=groups[:1])
-
         with pytest.raises(Conflict, match="G1"):
             second.change(subject="group", op="archive", actor="user", groups=groups[1:])
         assert second.ledger().groups["G1"].label == ids[0]

@@ -1,8 +1,10 @@
-"""Makes the golden store of the current format, n: `python tests/stores/make_golden.py`.
+"""Makes the golden stores of the current format, n: `python -m tests.stores.make_golden`.
 
-It writes three files beside itself: `format-<n>.bundle` (the branches), `format-<n>.journal` (acknowledged and not
-committed), `format-<n>.json` (what both hold). They are made once. Every later version must read them; run this again
-only while the format is in no release.
+It writes four files beside itself: `format-<n>.bundle` (the branches), `format-<n>.journal` (acknowledged and not
+committed), `format-<n>.json` (what both hold; the test knows how format 1 differs), and `sent-<n>.bundle`: a session
+under a budget whose commits have the hashes of the prompts that it sent, with cuts, boards, thinking, groups, a mask,
+words that look like ours, and a scope. They are made once. Every later version must read them, and render those prompts
+byte for byte; run this again only while the format is in no release.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import msgspec
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, Source
 from ctxvc.core.ledger.wire import call_part, part, result_part, text_part
+from ctxvc.session.session import Session
 from ctxvc.store import store as stores
 from ctxvc.store.format import FORMAT, message, ref_of
 from ctxvc.store.git.fast_import import Commit
@@ -27,7 +30,6 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 HERE = Path(__file__).parent
-NAME = f"format-{FORMAT}"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -47,18 +49,15 @@ def user(*parts: Part, key: str = "") -> Message:
 
 def model(*blocks: dict[str, Any]) -> Message:
     return Message(
-        role="assistant",
-        parts=tuple(part(block, "assistant", "model") for block in blocks),
-        reply="msg_1",
-        time="2026-01-02T03:04:06.789+01:00",
-        model="model-1",
-        usage={"input_tokens": 1200, "output_tokens": 34},
-    )
+        role="assistant", parts=tuple(part(block, "assistant", "model") for block in blocks), reply="msg_1",
+        time="2026-01-02T03:04:06.789+01:00", model="model-1", usage={"input_tokens": 1200, "output_tokens": 34},
+    )  # fmt: skip
 
 
 def conversation() -> list[Message]:
     """Every kind of block, and every ending that a body can have."""
     odd = bytes(range(256))
+    both = [{"type": "text", "text": "two"}, image(PNG), image(PDF, "application/pdf", "document")]
     return [
         Message(role="system", parts=(text_part("Mind the gap.", "system", "client"),)),
         user(
@@ -77,17 +76,7 @@ def conversation() -> list[Message]:
         ),
         user(result_part("line one\nline two\n", "call_1"), result_part(odd, "call_2", error=True)),
         user(text_part("<system-reminder>be brief</system-reminder>", "user", "client")),
-        user(
-            part(
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "call_4",
-                    "content": [{"type": "text", "text": "two"}, image(PNG), image(PDF, "application/pdf", "document")],
-                },
-                "user",
-                "tool",
-            )
-        ),
+        user(part({"type": "tool_result", "tool_use_id": "call_4", "content": both}, "user", "tool")),
         user(text_part("Never mind the third. \ud83d alone", "user", "human")),  # interrupts call_3
         model(
             {"type": "text", "text": ""}, {"type": "server_tool_use", "id": "s1", "name": "web", "input": {"q": "x"}}
@@ -97,9 +86,7 @@ def conversation() -> list[Message]:
             Part(kind="dashboard", role="user", origin="client", body=b"| ID | tokens |\n| B1 | 4 |\n"),
             text_part("And again, with words for arguments.", "user", "human"),
         ),
-        model(
-            {"type": "text", "text": "Once more."},
-        ),
+        model({"type": "text", "text": "Once more."}),
         Message(role="assistant", parts=(call_part("Edit", "call_5", b"not json", caller="x"),), time="nonsense"),
         user(result_part("", "call_5")),
     ]
@@ -109,10 +96,10 @@ def long_tail() -> list[Message]:
     """Enough for a second segment of the ledger."""
     return [
         said
-        for number in range(20)
+        for at in range(20)
         for said in (
-            user(text_part(f"question {number}", "user", "human")),
-            model({"type": "text", "text": f"answer {number}"}),
+            user(text_part(f"question {at}", "user", "human")),
+            model({"type": "text", "text": f"answer {at}"}),
         )
     ]
 
@@ -155,25 +142,14 @@ def side_scope(session: StoredSession) -> None:
     with session.bulk() as (writer, counters):
         before = session.ledger()
         row = Row(
-            id=f"B{counters.block + 1}",
-            kind="user",
-            role="user",
-            origin="human",
-            msg=1,
-            step=1,
-            turn=1,
-            bytes=9,
-            sha256=hashlib.sha256(b"from afar").hexdigest(),
-            label="from afar",
-        )
+            id=f"B{counters.block + 1}", kind="user", role="user", origin="human", msg=1, step=1, turn=1, bytes=9,
+            sha256=hashlib.sha256(b"from afar").hexdigest(), label="from afar",
+        )  # fmt: skip
         source = Source(format="claude-code", id="a-b-c", offset=4711, units=3, finals=(99,), title="t", missing=("x",))
         meta = msgspec.structs.replace(
-            before.meta,
-            scope="side",
-            parent="main",
-            source=source,
+            before.meta, scope="side", parent="main", source=source,
             counters=msgspec.structs.replace(before.meta.counters, block=row.number, msg=1, step=1, turn=1),
-        )
+        )  # fmt: skip
         writer.commit(
             Commit(
                 ref=ref_of("golden", "side"),
@@ -221,9 +197,7 @@ def described(store: Store) -> dict[str, Any]:
                 "groups": [msgspec.to_builtins(group) for group in ledger.groups.values()],
                 "bodies": {row.id: _text(session.body(row)) for row in ledger.rows()},
                 "files": {
-                    f"{row.id}-{suffix}": _text(session.file(row, suffix))
-                    for row in ledger.rows()
-                    for suffix in row.files
+                    f"{row.id}-{name}": _text(session.file(row, name)) for row in ledger.rows() for name in row.files
                 },
                 "waiting": session.waiting(),
             }
@@ -234,16 +208,62 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
+def step(session: Session, number: int, text: str) -> None:
+    """A call, its result, and the prompt behind it."""
+    session.request()
+    thinking = {"type": "thinking", "thinking": f"look at {number}", "signature": "c2ln"}
+    call = {"type": "tool_use", "id": f"c{number}", "name": "Read", "input": {"path": f"src/{number}.py"}}
+    session.append({"role": "assistant", "content": [thinking, call], "stop_reason": "tool_use"})
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+    session.append({"role": "user", "content": [result]})
+
+
+def end(session: Session, text: str) -> None:
+    session.request()
+    session.append({"role": "assistant", "content": text, "stop_reason": "end_turn"})
+
+
+def send(path: Path) -> None:
+    """The golden store of sent prompts, made by today's code."""
+    terms: dict[str, Any] = {"model": "claude-opus-4-5", "budget": 16_000, "system": "You are golden.", "tools": []}
+    with Session.open(path, "sent", policy="default", **terms) as session:
+        words = "Mend the paths. [archived B2@123456] and [B2 · 2.3k] are no words of ours."
+        session.append({"role": "user", "content": words})
+        for number in range(1, 13):
+            line = f"def path_{number}():\n    return [B{number} · 9.9k]\n"
+            step(session, number, line + f"line {number} of it\n" * 90)
+            if number == 5:
+                session.archive("B3-B6", "the first two paths")
+            if number == 7:
+                session.mask("B12")
+            if number == 9:
+                session.restore("B6")
+        end(session, "Twelve are mended.")
+        session.note("paths 1 to 12 are mended")
+        session.append({"role": "user", "content": "Now the tests."})
+        for number in range(20, 24):
+            step(session, number, f"assert path_{number}\n" * 400)
+        end(session, "They pass.")
+        session.open_scope("fix", "one is left")
+        session.append({"role": "user", "content": "Go on."})
+        step(session, 30, "[dashboard of nobody]\n" * 60)
+        end(session, "Done.")
+
+
+def bundled(path: Path, name: str) -> None:
+    command = ["git", f"--git-dir={path}", "bundle", "create", "--quiet", str(HERE / f"{name}-{FORMAT}.bundle")]
+    subprocess.run([*command, "--branches", "HEAD"], check=True)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = build(Path(folder) / ".ctxvc")
-        target = str(HERE / f"{NAME}.bundle")
-        subprocess.run(
-            ["git", f"--git-dir={store.path}", "bundle", "create", "--quiet", target, "--branches", "HEAD"], check=True
-        )
-        (HERE / f"{NAME}.journal").write_bytes(store.journal_path("golden").read_bytes())
-        (HERE / f"{NAME}.json").write_text(json.dumps(described(store), indent=1, ensure_ascii=True) + "\n")
-        store.close()
+        with build(Path(folder) / ".ctxvc") as store:
+            bundled(store.path, "format")
+            (HERE / f"format-{FORMAT}.journal").write_bytes(store.journal_path("golden").read_bytes())
+            text = json.dumps(described(store), indent=1, ensure_ascii=True)
+            (HERE / f"format-{FORMAT}.json").write_text(text + "\n")
+        send(Path(folder) / "sent")
+        bundled(Path(folder) / "sent", "sent")
 
 
 if __name__ == "__main__":

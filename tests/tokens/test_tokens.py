@@ -11,8 +11,6 @@ import sqlite3
 import struct
 import subprocess
 import sys
-import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,19 +231,10 @@ def test_pieces_are_the_text_in_order_and_never_too_long(text: str, size: int) -
     assert max(map(len, parts)) <= size
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
-def test_hostile_text_takes_time_in_proportion_to_its_length(make: Callable[[int], str]) -> None:
-    small, large = make(80_000), make(320_000)
-
-    def seconds(text: str) -> float:
-        start = time.process_time()  # not of the clock on the wall: other work on the machine counts for nothing
-        assert count(text) > 0
-        return time.process_time() - start
-
-    count("a")  # loads the vocabulary
-    few = min(seconds(small) for _ in range(3))
-    # Four times the text: 4 x in proportion, 16 x in its square.
-    assert any(seconds(large) < 12 * few + 0.02 for _ in range(3))
+def test_hostile_text_is_counted_in_time(make: Callable[[int], str]) -> None:
+    assert count(make(1_000_000)) > 0  # in its square, this would take minutes
 
 
 @pytest.mark.parametrize("blank", [" ", "\u3000"])
@@ -253,28 +242,23 @@ def test_more_white_space_than_the_engine_can_take_is_counted(blank: str) -> Non
     assert 0 < count("A" + blank * (1_000_000 + 3 * PIECE) + "b") < 100_000
 
 
-def test_text_like_a_special_token_counts_as_text(reference: tiktoken.Encoding) -> None:
+def test_text_like_a_special_token_counts_as_text_and_a_lone_surrogate_as_a_replacement_character(
+    reference: tiktoken.Encoding,
+) -> None:
     assert count("<|endoftext|>") == len(reference.encode_ordinary("<|endoftext|>")) > 1
-
-
-def test_a_lone_surrogate_counts_as_a_replacement_character() -> None:
     assert count("a \ud800 b") == count("a \ufffd b")
     assert count("\ud83d\ude00") == count("😀")
-
-
-def test_no_text_is_no_token() -> None:
     assert count("") == 0
 
 
-def test_without_an_engine_counts_are_estimated_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_exact_and_without_an_engine_counts_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tokenizer() == Tokenizer("o200k_base", count, estimated=False)
     monkeypatch.setattr(tokens, "_installed", lambda: False)
 
     assert tokenizer() == Tokenizer("chars", tokens.estimate, estimated=True)
-    assert tokens.tokenizer().count("12345") == 2
-
-
-def test_the_default_is_exact() -> None:
-    assert tokenizer() == Tokenizer("o200k_base", count, estimated=False)
+    assert tokenizer().count("12345") == 2
+    with pytest.raises(BadName, match="gpt2"):
+        tokenizer("gpt2")
 
 
 @pytest.mark.usefixtures("engine_not_loaded")
@@ -286,11 +270,6 @@ def test_a_broken_installation_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     with pytest.raises(Refused, match="cannot be loaded"):
         count("hello")
-
-
-def test_an_unknown_tokenizer_is_refused() -> None:
-    with pytest.raises(BadName, match="gpt2"):
-        tokenizer("gpt2")
 
 
 # Images and documents
@@ -340,10 +319,11 @@ def test_the_size_of_an_image_is_read_from_its_header(
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_cut_image_has_its_size_or_none(make: Callable[[int, int], bytes]) -> None:
+def test_a_cut_image_has_its_size_or_none_and_one_without_extent_has_none(make: Callable[[int, int], bytes]) -> None:
     whole = make(640, 479)
 
     assert {image_size(whole[:length]) for length in range(len(whole) + 1)} == {None, (640, 479)}
+    assert make not in (png, gif, webp_lossy) or image_size(make(0, 10)) is None
 
 
 @given(st.sampled_from([make(640, 479) for make in MAKERS]), st.data())
@@ -354,24 +334,20 @@ def test_a_damaged_image_is_never_an_error(image: bytes, data: st.DataObject) ->
     assert 1 <= media_tokens(damaged) <= CURRENT_CAP.tokens
 
 
-@pytest.mark.parametrize("make", [png, gif, webp_lossy])
-def test_an_image_without_extent_has_no_size(make: Callable[[int, int], bytes]) -> None:
-    assert image_size(make(0, 10)) is None
-
-
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("filling", [b"\xff", b"\xff\xd0", b"\xff\xe0\x00\x02", b"\xff\xe0\x00\x00"])
 def test_an_endless_header_is_given_up(filling: bytes) -> None:
-    start = time.process_time()
-
     assert image_size(b"\xff\xd8" + filling * 2_000_000) is None
-    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(
     ("size", "expected"),
-    [((256, 256), 100), ((1024, 1024), 1369), ((1280, 720), 1196), ((1920, 1080), 2691), ((1, 1), 1)],
-)
-def test_an_image_costs_a_token_for_every_28_pixels_square(size: tuple[int, int], expected: int) -> None:
+    [((256, 256), 100), ((1024, 1024), 1369), ((1280, 720), 1196), ((1920, 1080), 2691), ((1, 1), 1),
+     ((25_760, 280), 92), ((280, 25_760), 92)],
+)  # fmt: skip
+def test_an_image_costs_a_token_for_every_28_pixels_square_scaled_to_the_longer_edge_first(
+    size: tuple[int, int], expected: int
+) -> None:
     assert image_tokens(*size) == expected
 
 
@@ -381,25 +357,17 @@ def test_no_image_costs_more_than_the_cap(width: int, height: int) -> None:
         assert 1 <= image_tokens(width, height, cap) <= cap.tokens
 
 
-def test_a_large_image_is_scaled_to_the_longer_edge_first() -> None:
-    assert image_tokens(25_760, 280) == 92
-    assert image_tokens(280, 25_760) == 92
-    assert image_tokens(25_760, 280, OLDER_CAP) == 56
-
-
 def test_older_models_see_less_of_an_image() -> None:
     assert image_cap("claude-sonnet-4-5-20250929") == OLDER_CAP
     assert image_cap("claude-opus-4-8") == image_cap("gpt-5") == image_cap("") == CURRENT_CAP
+    assert image_tokens(25_760, 280, OLDER_CAP) == 56
 
 
-def test_a_pdf_is_estimated_by_its_pages_or_its_size() -> None:
+def test_a_pdf_is_estimated_by_its_pages_or_its_size_and_anything_else_as_an_image_at_most() -> None:
     pages = b"%PDF-1.7\n<</Type /Pages /Count 2>> <</Type /Page >> <</Type/Page/Parent 1 0 R>>"
 
     assert media_tokens(pages) == pdf_tokens(pages) == 6000
     assert media_tokens(b"%PDF-1.7\n" + bytes(120_000)) == 9000
-
-
-def test_what_is_no_image_and_no_pdf_costs_as_much_as_an_image_can() -> None:
     assert media_tokens(b"not an image") == CURRENT_CAP.tokens
 
 
@@ -407,8 +375,7 @@ def test_what_is_no_image_and_no_pdf_costs_as_much_as_an_image_can() -> None:
 
 
 def test_a_body_is_read_and_counted_once(tmp_path: Path) -> None:
-    body = b"the same bytes"
-    loads = []
+    body, loads = b"the same bytes", list[int]()
 
     def load() -> bytes:
         loads.append(1)
@@ -416,18 +383,12 @@ def test_a_body_is_read_and_counted_once(tmp_path: Path) -> None:
 
     key = digest_of(body)
     items = [(key, load), (key, load)]
-    first = Tokens(tokenizer(), tmp_path / "counts")
+    first, without_file = Tokens(tokenizer(), tmp_path / "counts"), Tokens(tokenizer())
 
     assert first.of_bodies(items) == first.of_bodies(items) == {key: 3}
     assert Tokens(tokenizer(), tmp_path / "counts").of_bodies(items) == {key: 3}
     assert len(loads) == 1
-
-
-def test_without_a_cache_file_counts_are_remembered_as_long_as_the_object() -> None:
-    counted = Tokens(tokenizer())
-    key = digest_of(b"hello world")
-
-    assert counted.of_bodies([(key, lambda: b"hello world")]) == counted.of_bodies([(key, never)]) == {key: 2}
+    assert without_file.of_bodies(items) == without_file.of_bodies([(key, never)]) == {key: 3}
 
 
 def test_a_body_that_is_no_utf8_is_counted() -> None:
@@ -494,7 +455,9 @@ def test_a_thousand_counts_are_found_among_many(tmp_path: Path) -> None:
     assert cache.get_many("chars", asked) == {}
 
 
-def test_the_cache_is_private(tmp_path: Path) -> None:
+def test_the_cache_is_private_and_reading_makes_no_file(tmp_path: Path) -> None:
+    assert CountCache(tmp_path / "counts").get_many("chars", [bytes(32)]) == {}
+    assert list(tmp_path.iterdir()) == []
     before = os.umask(0)
     try:
         CountCache(tmp_path / "counts").put_many("chars", {bytes(32): 1})
@@ -502,11 +465,6 @@ def test_the_cache_is_private(tmp_path: Path) -> None:
         os.umask(before)
 
     assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o600]
-
-
-def test_reading_makes_no_file(tmp_path: Path) -> None:
-    assert CountCache(tmp_path / "counts").get_many("chars", [bytes(32)]) == {}
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_four_processes_and_their_threads_keep_every_count(tmp_path: Path) -> None:
@@ -518,6 +476,7 @@ from pathlib import Path
 from ctxvc.tokens.count import CountCache, Tokens, tokenizer
 
 CountCache._WAIT = 60
+shared = CountCache(Path({str(kept)!r}))
 
 def work(offset):
     for start in range(0, 600, 20):
@@ -525,81 +484,44 @@ def work(offset):
         items = [(hashlib.sha256(body).digest(), lambda body=body: body) for body in bodies]
         counts = Tokens(tokenizer("chars"), Path({str(kept)!r})).of_bodies(items)
         assert set(counts.values()) == {{1}}, counts
+        shared.put_many("letters", {{key: 1 for key, _ in items}})
 
 threads = [threading.Thread(target=work, args=(int(sys.argv[1]) * 150 + more,)) for more in (0, 75)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
-    root = str(Path(tokens.__file__).parents[1])
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(number)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": root},
-            stderr=subprocess.PIPE,
-        )
-        for number in range(4)
-    ]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(tokens.__file__).parents[1])}
+    commands = [[sys.executable, "-c", script, str(number)] for number in range(4)]
+    children = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE) for command in commands]
 
     assert [child.communicate()[1] for child in children] == [b""] * 4
     keys = [digest_of(b"%d" % number) for number in range(600)]
-    assert CountCache(kept).get_many("chars", keys) == dict.fromkeys(keys, 1)
+    for name in ("chars", "letters"):
+        assert CountCache(kept).get_many(name, keys) == dict.fromkeys(keys, 1)
 
 
-def test_the_threads_of_a_process_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CountCache, "_WAIT", 60)
-    keys = [digest_of(b"%d" % number) for number in range(400)]
-    cache = CountCache(tmp_path / "counts")
-
-    def work(mine: list[bytes]) -> None:
-        for key in mine:
-            cache.put_many("chars", {key: 1})
-
-    threads = [threading.Thread(target=work, args=(keys[number::8],)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert cache.get_many("chars", keys) == dict.fromkeys(keys, 1)
+#: What is written into the file of a cache, where, and how much of the file is left; None for all.
+DAMAGE: dict[str, tuple[int, bytes, int | None]] = {
+    "garbage": (0, b"this is no database at all " * 500, 13_500),
+    "cut inside a page": (0, b"", 4096 + 1000),
+    "empty": (0, b"", 0),
+    "overwritten in the middle": (4096, b"\xa5" * 20_000, None),
+    "overwritten at the start": (0, b"\0" * 50, None),
+}
 
 
-def garbage(path: Path) -> None:
-    path.write_bytes(b"this is no database at all " * 500)
-
-
-def cut_in_half(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def cut_inside_a_page(path: Path) -> None:
-    os.truncate(path, 4096 + 1000)
-
-
-def empty(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-def overwritten_in_the_middle(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\xa5" * 20_000)
-
-
-def overwritten_at_the_start(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.write(b"\0" * 50)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [garbage, cut_in_half, cut_inside_a_page, empty, overwritten_in_the_middle, overwritten_at_the_start],
-)
-def test_a_damaged_cache_is_dropped_and_made_anew(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_cache_is_dropped_and_made_anew(tmp_path: Path, name: str) -> None:
+    at, data, size = DAMAGE[name]
     kept = tmp_path / "counts"
     bodies = [b"%d" % number for number in range(2000)]
     items = [(digest_of(body), lambda body=body: body) for body in bodies]  # type: ignore[misc]
     whole = Tokens(tokenizer("chars"), kept).of_bodies(items)
-    damage(kept)
+    with kept.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+        if size is not None:
+            file.truncate(size)
 
     assert Tokens(tokenizer("chars"), kept).of_bodies(items) == whole
     assert Tokens(tokenizer("chars"), kept).of_bodies(items) == whole
@@ -646,26 +568,13 @@ def test_a_read_only_cache_is_passed_by(tmp_path: Path) -> None:
 # What the provider will say instead
 
 CLAUDE_NOW = [
-    "claude-opus-4-7",
-    "claude-opus-5-5",
-    "claude-sonnet-5",
-    "claude-haiku-5-5",
-    "Claude-Fable-5-2",
-    "opus",
-    "anthropic/claude-opus-4.8",
-    "us.anthropic.claude-opus-4-7-v1:0",
-    "claude-of-tomorrow",
-]
+    "claude-opus-4-7", "claude-opus-5-5", "claude-sonnet-5", "claude-haiku-5-5", "Claude-Fable-5-2", "opus",
+    "anthropic/claude-opus-4.8", "us.anthropic.claude-opus-4-7-v1:0", "claude-of-tomorrow",
+]  # fmt: skip
 CLAUDE_BEFORE = [
-    "claude-2.1",
-    "claude-instant-1.2",
-    "claude-3-5-sonnet-20241022",
-    "claude-sonnet-4-20250514",
-    "claude-haiku-4-5",
-    "claude-opus-4-5-20251101",
-    "claude-sonnet-4-6",
-    "anthropic/claude-opus-4.6",
-]
+    "claude-2.1", "claude-instant-1.2", "claude-3-5-sonnet-20241022", "claude-sonnet-4-20250514", "claude-haiku-4-5",
+    "claude-opus-4-5-20251101", "claude-sonnet-4-6", "anthropic/claude-opus-4.6",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -693,9 +602,6 @@ def test_a_fit_finds_the_line(slope: float, offset: int) -> None:
 
     assert calibration.a_milli == pytest.approx(slope * 1000, rel=0.02)
     assert calibration.b == pytest.approx(offset, abs=300)
-
-
-def test_an_exact_line_is_found_exactly() -> None:
     assert fit([(n, n + n // 2 + 400) for n in range(1000, 90_000, 1000)], Calibration()) == (1500, 400)
 
 
@@ -718,15 +624,9 @@ def test_the_order_of_the_samples_does_not_matter(rng: random.Random) -> None:
 
 @pytest.mark.parametrize(
     "too_little",
-    [
-        [],
-        samples(19, 1.3, 0),
-        [(5000, 7000)] * 50,
-        [(tokens, 0) for tokens in range(1, 60)],
-        [(tokens, tokens * 40) for tokens in range(1, 60)],
-        [(10**400, 10**400)] * 30,
-    ],
-)
+    [[], samples(19, 1.3, 0), [(5000, 7000)] * 50, [(tokens, 0) for tokens in range(1, 60)],
+     [(tokens, tokens * 40) for tokens in range(1, 60)], [(10**400, 10**400)] * 30],
+)  # fmt: skip
 def test_samples_that_show_no_line_leave_the_start(too_little: list[tuple[int, int]]) -> None:
     assert fit(too_little, Calibration(1234, 56)) == Calibration(1234, 56)
 
@@ -743,55 +643,30 @@ def test_any_samples_give_integers(anything: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [
-        ("claude-opus-5-5", 1_000_000),
-        ("claude-opus-4-5-20251101", 200_000),
-        ("claude-haiku-4-5@20251001", 200_000),
-        ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000),
-        ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
-        ("anthropic/claude-sonnet-4.6", 1_000_000),
-        ("openai/gpt-4o-mini", 128_000),
-        ("gpt-4o-2024-08-06", 128_000),
-        ("gpt-4.1", 1_047_576),
-        ("claude-opus-4-9", None),
-        ("gpt-5-of-another-size", None),
-        ("<synthetic>", None),
-        ("", None),
-    ],
-)
+    [("claude-opus-5-5", 1_000_000), ("claude-opus-4-5-20251101", 200_000), ("claude-haiku-4-5@20251001", 200_000),
+     ("us.anthropic.claude-opus-4-1-20250805-v1:0", 200_000), ("litellm_proxy/claude-sonnet-4-20250514", 200_000),
+     ("anthropic/claude-sonnet-4.6", 1_000_000), ("openai/gpt-4o-mini", 128_000), ("gpt-4o-2024-08-06", 128_000),
+     ("gpt-4.1", 1_047_576), ("claude-opus-4-9", None), ("gpt-5-of-another-size", None), ("<synthetic>", None),
+     ("", None)],
+)  # fmt: skip
 def test_the_window_of_a_model_is_known_by_any_usual_name(model: str, expected: int | None) -> None:
     assert window(model) == expected
 
 
-def test_every_model_of_the_table_is_found_by_its_own_name() -> None:
+def test_every_model_of_the_table_is_found_by_its_own_name_and_each_with_a_price_is_in_it() -> None:
     assert {name: limits(name) for name in MODELS} == MODELS
     assert all(0 < output < whole for whole, output in MODELS.values())
+    assert set(models.RATES) <= set(MODELS)
 
 
 # --- prices
 
 
-def test_a_call_costs_what_the_table_says_of_each_kind_of_token() -> None:
-    used = models.Usage(fresh=1_000, written=10_000, read=100_000, reply=2_000)
-
-    assert models.dollars("claude-sonnet-5-5", used) == pytest.approx(
-        (1_000 * 2 + 10_000 * 2.5 + 100_000 * 0.1 + 2_000 * 10) / 1e6
-    )
-    assert models.dollars("us.anthropic.claude-opus-5-20260101-v1:0", models.Usage(fresh=1_000_000)) == 5
-    assert models.dollars("someone-elses", used) is None
-
-
-def test_a_long_prompt_of_the_small_model_costs_more() -> None:
-    assert models.dollars("claude-haiku-5-5", models.Usage(fresh=100_000)) == pytest.approx(0.01)
-    assert models.dollars("claude-haiku-5-5", models.Usage(fresh=100_001)) == pytest.approx(0.0500005)
-
-
 def test_usage_is_read_in_the_words_of_both_apis() -> None:
     anthropic = {"input_tokens": 1, "cache_creation_input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 4}
     assert models.usage_of(anthropic) == models.Usage(1, 2, 3, 4)
-    assert models.usage_of({"prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 2}) == models.Usage(
-        6, 0, 4, 2
-    )
+    openai = models.usage_of({"prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 2})
+    assert openai == models.Usage(6, 0, 4, 2)
     assert models.usage_of({}).prompt == 0
 
 
@@ -805,13 +680,13 @@ def test_usage_is_read_in_the_words_of_both_apis() -> None:
         ("gemini-2.5-pro-preview-06-05", models.Usage(fresh=200_001, reply=1_000), 0.5000025 + 0.015),
         ("gemini-3.8-flash", models.Usage(fresh=1_000_000), 0.75),
         ("o3", models.Usage(fresh=1_000_000), 2),
+        ("claude-sonnet-5-5", models.Usage(1_000, 10_000, 100_000, 2_000), 0.002 + 0.025 + 0.01 + 0.02),
+        ("us.anthropic.claude-opus-5-20260101-v1:0", models.Usage(fresh=1_000_000), 5),
+        ("claude-haiku-5-5", models.Usage(fresh=100_000), 0.01),
+        ("claude-haiku-5-5", models.Usage(fresh=100_001), 0.0500005),
+        ("someone-elses", models.Usage(1_000, 10_000, 100_000, 2_000), None),
     ],
 )
-def test_calls_of_openais_and_googles_models_cost_what_their_lists_say(
-    model: str, usage: models.Usage, cost: float
-) -> None:
-    assert models.dollars(model, usage) == pytest.approx(cost)
-
-
-def test_every_model_with_a_price_has_a_window() -> None:
-    assert set(models.RATES) <= set(models.MODELS)
+def test_a_call_costs_what_the_lists_of_its_provider_say(model: str, usage: models.Usage, cost: float | None) -> None:
+    dollars = models.dollars(model, usage)
+    assert dollars is None if cost is None else dollars == pytest.approx(cost)

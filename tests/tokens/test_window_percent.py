@@ -79,36 +79,21 @@ def recorded(store: Store, *events: Event, window: Window | None = None, source:
 
 
 TALK = (
-    human("read a " * 40, 1),
-    reply("I will", 2, 50_000, call="c1"),
-    result("c1", "line " * 400, 3),
-    reply("It says line", 4, 52_000, call="c2"),
-    result("c2", "more " * 300, 5),
-)
+    human("read a " * 40, 1), reply("I will", 2, 50_000, call="c1"), result("c1", "line " * 400, 3),
+    reply("It says line", 4, 52_000, call="c2"), result("c2", "more " * 300, 5),
+)  # fmt: skip
 
 
-def test_the_figure_is_the_providers_count_of_the_last_prompt(store: Store) -> None:
+def test_the_figure_is_the_providers_count_of_the_last_prompt_and_its_parts_add_up_to_it(store: Store) -> None:
     recorded(store, *TALK)
 
     window = seen(store)
     assert (window.tokens, window.by_provider, window.window, window.percent) == (52_000, True, 200_000, 26)
     assert window.counted_call is not None and window.counted_call.step == 2
-
-
-def test_parts_and_the_rest_add_up_to_the_count(store: Store) -> None:
-    recorded(store, *TALK)
-
-    window = seen(store)
     assert sum(window.recorded.values()) + window.unrecorded == window.tokens
     assert next(iter(window.recorded)) == "results"
     assert set(window.recorded) == {"results", "you", "answers", "calls"}
-
-
-def test_the_reply_and_what_came_after_it_are_not_in_the_count(store: Store) -> None:
-    recorded(store, *TALK)
-
-    window = seen(store)
-    assert set(window.since) == {"results", "answers", "calls"}
+    assert set(window.since) == {"results", "answers", "calls"}, "the reply and what came after it are not counted"
     assert window.since["results"] >= 300
 
 
@@ -144,18 +129,14 @@ def test_a_count_smaller_than_our_own_leaves_nothing_unrecorded(store: Store) ->
     assert (window.tokens, window.unrecorded, sum(window.recorded.values())) == (100, 0, 100)
 
 
-def test_without_a_count_the_figure_is_an_estimate_of_the_same_prompt(store: Store) -> None:
+def test_without_a_count_the_figure_is_an_estimate_of_the_same_prompt_by_the_newest_count(store: Store) -> None:
     recorded(store, human("hello", 1), reply("yes", 2))
-
     window = seen(store)
     assert (window.by_provider, window.counted_call, window.unrecorded) == (False, None, 0)
     assert window.tokens == sum(window.recorded.values()) > 0
     assert (set(window.recorded), set(window.since)) == ({"you"}, {"answers"})
 
-
-def test_a_call_without_a_count_is_estimated_by_the_newest_count(store: Store) -> None:
-    recorded(store, *TALK, reply("done", 6))
-
+    recorded(store, *TALK, reply("done", 6), source="other")
     window = seen(store)
     assert not window.by_provider and window.counted_call is not None
     assert 52_300 < window.tokens < 53_500, "the counted prompt, a reply and a result of some hundred tokens"
@@ -217,17 +198,11 @@ def test_a_window_that_a_person_gave_outlasts_the_recordings(store: Store) -> No
     with Session(StoredSession.open(store, "r")) as session:
         session.set(window=150_000)
     recorded(store, *TALK, reply("done", 7, 53_000), window=Window(tokens=1_000_000, by="command"))
+    assert (seen(store).window, seen(store).window_by, seen(store).compacts) == (150_000, "set", 0)
 
-    assert (seen(store).window, seen(store).window_by) == (150_000, "set")
-    assert seen(store).compacts == 0
-
-
-def test_an_unknown_word_for_what_tells_the_window_does_no_harm(store: Store) -> None:
-    recorded(store, *TALK)
     with Session(StoredSession.open(store, "r")) as session:
-        session.set(window=150_000, window_by="a later version")
-
-    assert (seen(store).window, seen(store).window_by) == (150_000, "set")
+        session.set(window=140_000, window_by="a later version")  # an unknown word does no harm
+    assert (seen(store).window, seen(store).window_by) == (140_000, "set")
 
 
 def test_plans_for_an_imported_session_count_as_its_provider_did_and_only_what_is_recorded(store: Store) -> None:

@@ -16,10 +16,9 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.store.checkout import Move, checkout, person_changes, place, take
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-from ctxvc.store.verify.verify import verify
 from tests.conftest import Copied
 from tests.making.conversation import exchange, human, raw, reply, result, results
-from tests.making.damage import converse, found, head, leave_as_group
+from tests.making.damage import commit_tree, converse, found, head, leave_as_group
 from tests.making.store import archive, git
 
 TEXT = b"one\r\ntwo\r\n$Id$ \xc3\xa9\n"
@@ -58,6 +57,11 @@ def shell(folder: Path, *arguments: str) -> str:
     return answer.stdout
 
 
+def recover(session: StoredSession, *blocks: str) -> None:
+    rows = [msgspec.structs.replace(session.ledger()[block], reads=1) for block in blocks]
+    session.change(subject=f"recover {blocks[0]}", op="recover", actor="agent", rows=rows)
+
+
 def swap(path: str) -> str:
     top, rest = path.split("/", 1)
     return {"blocks": "archive", "archive": "blocks"}[top] + "/" + rest
@@ -93,44 +97,32 @@ def test_it_holds_what_is_in_the_prompt_and_nothing_that_left_it(full: Store, fo
     assert subprocess.run(["git", "symbolic-ref", "-q", "HEAD"], cwd=folder, check=False).returncode == 1  # detached
 
 
-def test_it_says_what_it_made(full: Store, tmp_path: Path) -> None:
+def test_it_says_what_it_made_and_is_private(full: Store, tmp_path: Path) -> None:
     made = checkout(full, "demo", "main", tmp_path / "out")
 
     assert (made.session, made.scope, made.commit) == ("demo", "main", head(full))
     assert made.files == len(files(tmp_path / "out"))
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
 
 
-def test_bodies_that_were_recovered_are_there_too(full: Store, tmp_path: Path) -> None:
-    with StoredSession.open(full, "demo") as session:
-        row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
-        session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
-
-    checkout(full, folder=tmp_path / "out")
-
-    assert {path for path in files(tmp_path / "out") if path.startswith("archive/")} == {"archive/00/00/B6.txt"}
-
-
-def test_bytes_are_exact_whatever_the_users_settings_say(
+def test_bytes_are_exact_whatever_the_users_settings_say_and_no_hook_of_theirs_runs(
     full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tmp_path / "gitconfig"
-    config.write_text(
-        "[core]\n\tautocrlf = true\n\teol = crlf\n\tattributesFile = " + str(tmp_path / "attributes") + "\n"
-    )
+    settings = f"[core]\nautocrlf = true\neol = crlf\nattributesFile = {tmp_path}/attributes\nhooksPath = {tmp_path}\n"
+    (tmp_path / "gitconfig").write_text(settings)
     (tmp_path / "attributes").write_text("* text ident\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    (tmp_path / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "post-checkout").chmod(0o755)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
 
     folder = Path(checkout(full, folder=tmp_path / "out").path)
     assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
+    assert not (tmp_path / "ran").exists()
 
     (folder / "blocks/00/00/B29.txt").unlink()
     shell(folder, "checkout", "--", ".")  # the person's own git, with these settings
     assert (folder / "blocks/00/00/B29.txt").read_bytes() == TEXT
     assert shell(folder, "status", "--porcelain") == ""
-
-
-def test_it_is_private(folder: Path) -> None:
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_without_a_folder_it_goes_into_the_store(full: Store) -> None:
@@ -141,28 +133,12 @@ def test_without_a_folder_it_goes_into_the_store(full: Store) -> None:
     assert found(full) == []
 
 
-def test_no_hook_of_the_user_runs(full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    (hooks / "post-checkout").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    (hooks / "post-checkout").chmod(0o755)
-    (tmp_path / "gitconfig").write_text(f"[core]\n\thooksPath = {hooks}\n")
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-
-    checkout(full, folder=tmp_path / "out")
-
-    assert not (tmp_path / "ran").exists()
-
-
 def test_a_link_that_somebody_put_into_a_scope_becomes_no_link(full: Store, tmp_path: Path) -> None:
-    repository = full.repository
     index = pygit2.Index()
-    index.read_tree(repository[head(full)].tree)
-    link = repository.create_blob(b"/etc/passwd")
+    index.read_tree(full.repository[head(full)].tree)
+    link = full.repository.create_blob(b"/etc/passwd")
     index.add(pygit2.IndexEntry("blocks/00/00/B1.txt", link, pygit2.enums.FileMode.LINK))
-    who = pygit2.Signature("ctxvc", "ctxvc@ctxvc", 1, 0)
-    made = repository.create_commit(None, who, who, "x\n\nCtxvc-Op: step\n", index.write_tree(repository), [head(full)])
-    repository.references.create("refs/heads/demo/main", made, force=True)
+    commit_tree(full, index.write_tree(full.repository))
 
     folder = Path(checkout(full, folder=tmp_path / "out").path)
 
@@ -187,33 +163,22 @@ def test_a_folder_that_holds_something_else_is_refused(full: Store, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_deleted_folder_can_be_made_again(full: Store, folder: Path) -> None:
-    shutil.rmtree(folder)
-
-    checkout(full, folder=folder)
-
-    assert (folder / "blocks/00/00/B1.txt").exists()
-
-
 # --- moving forward
 
 
-def test_running_it_again_moves_it_forward(full: Store, folder: Path) -> None:
+def test_running_it_again_makes_it_again_or_moves_it_forward(full: Store, folder: Path) -> None:
+    shutil.rmtree(folder)
+    checkout(full, folder=folder, dashboard="# now\n")
     with StoredSession.open(full, "demo") as session:
         session.append(*exchange(40))
         archive(session, "B10")
-        row = msgspec.structs.replace(session.ledger()["B2"], reads=1)
-        session.change(subject="recover B2", op="recover", actor="agent", rows=[row])
+        recover(session, "B2")
     before = files(folder)
 
     made = checkout(full, folder=folder, dashboard="# later\n")
 
-    came = {
-        "archive/00/00/B2.txt",
-        *(f"blocks/00/00/B{number}.txt" for number in (34, 35, 37)),
-        "blocks/00/00/B36.json",
-    }
-    assert files(folder) - before == came
+    came = {*(f"blocks/00/00/B{number}.txt" for number in (34, 35, 37)), "blocks/00/00/B36.json"}
+    assert files(folder) - before == {"archive/00/00/B2.txt", *came}
     assert before - files(folder) == {"blocks/00/00/B10.txt"}
     assert made.commit == head(full) and (folder / "DASHBOARD.md").read_text() == "# later\n"
     assert shell(folder, "status", "--porcelain") == ""
@@ -230,54 +195,28 @@ def test_it_can_show_another_scope_and_come_back_from_an_older_commit(full: Stor
     assert not (folder / "blocks/00/00/B2.txt").exists()
 
 
-def test_a_writer_and_the_store_take_no_notice_of_a_checkout(full: Store, folder: Path) -> None:
-    with Store(full.path) as other, StoredSession.open(other, "demo") as session:
-        session.append(*exchange(50))
-        archive(session, "B9")
-
-    assert verify(full).findings == ()
-    assert shell(folder, "status", "--porcelain") == ""
-
-
 # --- what a person does
 
 
+B1, OUT = "blocks/00/00/B1.txt", "archive/00/00/B1.txt"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "edited": (lambda at: (at / "blocks/00/00/B1.txt").write_text("no"), "blocks/00/00/B1.txt: edited"),
-    "edited and staged": (
-        lambda at: [(at / "blocks/00/00/B1.txt").write_text("no"), shell(at, "add", ".")],
-        "blocks/00/00/B1.txt: edited",
-    ),
+    "edited": (lambda at: (at / B1).write_text("no"), f"{B1}: edited"),
+    "edited and staged": (lambda at: [(at / B1).write_text("no"), shell(at, "add", ".")], f"{B1}: edited"),
     "edited and committed": (
         lambda at: [(at / "ctxvc.json").write_text("{}"), shell(at, "commit", "-qam", "x")],
         "ctxvc.json: edited",
     ),
-    "removed": (lambda at: (at / "blocks/00/00/B1.txt").unlink(), "blocks/00/00/B1.txt: removed"),
+    "removed": (lambda at: (at / B1).unlink(), f"{B1}: removed"),
     "removed by git": (lambda at: shell(at, "rm", "-q", "ledger/00/00.jsonl"), "ledger/00/00.jsonl: removed"),
     "added": (lambda at: (at / "notes.txt").touch(), "notes.txt: added"),
-    "added among the blocks": (
-        lambda at: (at / "blocks/00/00/B99.txt").touch(),
-        "blocks/00/00/B99.txt: added",
-    ),
-    "a link": (
-        lambda at: [(at / "blocks/00/00/B1.txt").unlink(), (at / "blocks/00/00/B1.txt").symlink_to("/etc/passwd")],
-        "blocks/00/00/B1.txt: edited",
-    ),
+    "added among the blocks": (lambda at: (at / "blocks/00/00/B99.txt").touch(), "blocks/00/00/B99.txt: added"),
+    "a link": (lambda at: [(at / B1).unlink(), (at / B1).symlink_to("/etc/passwd")], f"{B1}: edited"),
     "copied": (
-        lambda at: [
-            (at / "archive/00/00").mkdir(parents=True),
-            shutil.copy(at / "blocks/00/00/B1.txt", at / "archive/00/00/B1.txt"),
-        ],
-        "archive/00/00/B1.txt: added",
+        lambda at: [(at / "archive/00/00").mkdir(parents=True), shutil.copy(at / B1, at / OUT)],
+        f"{OUT}: added",
     ),
-    "moved and edited": (
-        lambda at: [move(at, "blocks/00/00/B1.txt"), (at / "archive/00/00/B1.txt").write_text("no")],
-        "archive/00/00/B1.txt: added",
-    ),
-    "moved elsewhere": (
-        lambda at: (at / "blocks/00/00/B1.txt").rename(at / "blocks/00/B1.txt"),
-        "blocks/00/B1.txt: added",
-    ),
+    "moved and edited": (lambda at: [move(at, B1), (at / OUT).write_text("no")], f"{OUT}: added"),
+    "moved elsewhere": (lambda at: (at / B1).rename(at / "blocks/00/B1.txt"), "blocks/00/B1.txt: added"),
     "moved without its image": (lambda at: move(at, "blocks/00/00/B27.json"), "blocks/00/00/B27.json: removed"),
     "a commit of no change": (lambda at: shell(at, "commit", "-q", "--allow-empty", "-m", "x"), "a separate commit"),
 }
@@ -358,8 +297,7 @@ def test_a_block_moves_with_its_image_and_several_are_one_commit(full: Store, fo
 
 def test_a_recovered_block_can_be_moved_back(full: Store, tmp_path: Path) -> None:
     with StoredSession.open(full, "demo") as session:
-        row = msgspec.structs.replace(session.ledger()["B6"], reads=1)
-        session.change(subject="recover B6", op="recover", actor="agent", rows=[row])
+        recover(session, "B6")
     folder = Path(checkout(full, folder=tmp_path / "out").path)
     move(folder, "archive/00/00/B6.txt")
     move(folder, "blocks/00/00/B4.txt")
@@ -374,23 +312,12 @@ def test_a_recovered_block_can_be_moved_back(full: Store, tmp_path: Path) -> Non
     assert found(full) == []
 
 
-def test_nothing_is_taken_where_nothing_was_done(full: Store, folder: Path) -> None:
-    before = head(full)
-
-    assert not take(full, folder)
-    assert head(full) == before
-
-
 def test_a_move_that_a_blocks_state_forbids_is_refused(full: Store, tmp_path: Path) -> None:
     with StoredSession.open(full, "demo") as session:
-        rows = [
-            msgspec.structs.replace(session.ledger()["B1"], state="pinned"),
-            *(msgspec.structs.replace(session.ledger()[block], reads=1) for block in ("B6",)),
-        ]
+        rows = [msgspec.structs.replace(session.ledger()["B1"], state="pinned")]
         session.change(subject="pin", op="pin", actor="user", rows=rows)
         leave_as_group(session, "B8", "B9")
-        rows = [msgspec.structs.replace(session.ledger()["B8"], reads=1)]
-        session.change(subject="recover", op="recover", actor="user", rows=rows)
+        recover(session, "B6", "B8")
     folder = Path(checkout(full, folder=tmp_path / "out").path)
     tip = head(full)
 
@@ -404,25 +331,21 @@ def test_a_move_that_a_blocks_state_forbids_is_refused(full: Store, tmp_path: Pa
     assert head(full) == tip
 
 
-def test_a_move_that_came_too_late_is_refused(full: Store, folder: Path) -> None:
+def test_a_move_that_came_too_late_is_refused_and_others_are_taken_though_the_scope_went_on(
+    full: Store, folder: Path
+) -> None:
     move(folder, "blocks/00/00/B4.txt")
-    with StoredSession.open(full, "demo") as session:
-        archive(session, "B4")
-    tip = head(full)
-
-    with pytest.raises(Refused, match="B4 has changed since this checkout was made: it is now archived"):
-        take(full, folder)
-    assert head(full) == tip
-
-
-def test_moves_are_taken_though_the_scope_went_on(full: Store, folder: Path) -> None:
-    move(folder, "blocks/00/00/B4.txt")
+    move(folder, "blocks/00/00/B9.txt")
     with StoredSession.open(full, "demo") as session:
         session.append(*exchange(60))
         archive(session, "B9")
+    tip = head(full)
+    with pytest.raises(Refused, match="B9 has changed since this checkout was made: it is now archived"):
+        take(full, folder)
+    assert head(full) == tip
 
+    move(folder, "archive/00/00/B9.txt")
     take(full, folder)
-
     assert not {"blocks/00/00/B4.txt", "blocks/00/00/B9.txt"} & files(folder)
     assert shell(folder, "rev-parse", "HEAD").strip() == head(full)
     assert not person_changes(full, folder)
@@ -433,8 +356,7 @@ def test_moves_that_are_taken_in_the_middle_of_a_step_show_once_it_is_complete(
     full: Store, tmp_path: Path, way: Callable[[Path, str], None]
 ) -> None:
     session = StoredSession.open(full, "demo")
-    recovered = msgspec.structs.replace(session.ledger()["B6"], reads=1)
-    session.change(subject="recover B6", op="recover", actor="agent", rows=[recovered])
+    recover(session, "B6")
     folder = Path(checkout(full, folder=tmp_path / "out").path)
     before = files(folder)
     session.append(human("and"), reply("wait", "open"))

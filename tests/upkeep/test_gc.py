@@ -1,31 +1,41 @@
-"""`gc` makes a store small, loses nothing that a ref reaches, and may be killed at any moment."""
+"""`gc` makes a store small, loses nothing that a ref reaches or a person keeps, and may be killed at any moment."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import pygit2
 import pytest
+from click.testing import CliRunner, Result
 
-from ctxvc.errors import CtxvcError
+from ctxvc.cli.main import cli
+from ctxvc.errors import Conflict, CtxvcError, Refused
+from ctxvc.recording.files import import_paths
+from ctxvc.session.session import Session
 from ctxvc.store.checkout import checkout
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.store import Store, create
+from ctxvc.store.upkeep import bundle, retention
 from ctxvc.store.upkeep import gc as upkeep
 from ctxvc.store.upkeep.gc import gc, sizes
+from ctxvc.store.upkeep.retention import Limits, remove, survey
 from ctxvc.store.verify.verify import verify
+from tests.cli.test_import import transcript
+from tests.conftest import Copied
 from tests.making.conversation import exchange, human, reply
 from tests.making.damage import found, object_at
-from tests.making.store import ROOT, afresh, contents, git
+from tests.making.store import ROOT, afresh, complaints, contents, git
 
 NOW = timedelta(0)
 
@@ -38,17 +48,18 @@ def objects(store: Store) -> list[str]:
     return sorted(path.name for path in (store.path / "objects").rglob("*") if not path.name.startswith("tmp_"))
 
 
-def test_many_packs_become_one_and_every_body_is_as_it_was(full: Store) -> None:
+def test_many_packs_become_one_and_all_that_refs_reach_is_as_it_was(full: Store) -> None:
     with StoredSession.open(full, "demo") as session:
         before = contents(session)
-        tips = full.all_tips()
+    tips, reached = full.all_tips(), set(git(full.path, "rev-list", "--objects", "--all").split("\n"))
 
-    report = gc(full)
+    report = gc(full, grace=NOW)
 
     assert report.packs_before > 3 and report.packs_after == 1 == len(packs(full))
     assert report.after_bytes < report.before_bytes
     assert afresh(full.path) == before
     assert Store(full.path).all_tips() == tips
+    assert set(git(full.path, "rev-list", "--objects", "--all").split("\n")) == reached
     assert found(full) == []
 
 
@@ -74,65 +85,41 @@ def test_complete_steps_are_flushed_first_and_the_open_one_stays(store: Store) -
     assert set(afresh(store.path).values()) >= {b"wait", b"never mind", b"out 1"}
 
 
-def test_what_any_ref_reaches_is_kept(full: Store) -> None:
-    repository = full.repository
-    plan = repository.create_blob(b"a plan")
+def test_what_any_ref_or_checkout_reaches_is_kept(full: Store, tmp_path: Path) -> None:
+    plan = full.repository.create_blob(b"a plan")
     git(full.path, "update-ref", "refs/ctxvc/demo/plans", str(plan))
     git(full.path, "tag", "mine", "demo/main~2")
-    git(full.path, "update-ref", "refs/heads/demo/other", "demo/main~1")
+    checkout(full, folder=tmp_path / "out")
+    commit = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "-q", "--allow-empty", "-m", "own"]
+    subprocess.run(["git", *commit], cwd=tmp_path / "out", check=True)
+    own = (full.path / "worktrees" / "out" / "HEAD").read_text().strip()
 
     gc(full, grace=NOW)
 
     assert Store(full.path).repository[plan].read_raw() == b"a plan"
-    assert git(full.path, "cat-file", "-t", "mine").strip() == "commit"
-
-
-def test_a_commit_of_a_persons_own_in_a_checkout_is_kept(full: Store, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    checkout(full, folder=folder)
-    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
-    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "mine"], cwd=folder, check=True)
-    own = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True).stdout
-
-    gc(full, grace=NOW)
-
-    assert git(full.path, "cat-file", "-t", own.strip()).strip() == "commit"
+    assert git(full.path, "cat-file", "-t", "mine").strip() == git(full.path, "cat-file", "-t", own).strip() == "commit"
 
 
 def test_what_no_ref_reaches_stays_for_a_while(full: Store) -> None:
-    lost = full.repository.create_blob(b"somebody is about to need this")
-    gc(full)
-    assert git(full.path, "cat-file", "-p", str(lost)) == "somebody is about to need this"
-
-    gc(full, grace=NOW)
-
-    with pytest.raises(subprocess.CalledProcessError):
-        git(full.path, "cat-file", "-p", str(lost))
-    assert sizes(full).loose == 0
-
-
-def test_a_pack_that_no_ref_reaches_stays_for_a_while_too(full: Store) -> None:
-    # A flush whose refs could not move leaves one.
-    before = git(full.path, "rev-parse", "demo/main~2").strip()
-    tip = git(full.path, "rev-parse", "demo/main").strip()
+    """A loose object, and a pack as a flush leaves it whose refs could not move."""
+    lost = str(full.repository.create_blob(b"somebody is about to need this"))
+    tip, before = git(full.path, "rev-parse", "demo/main", "demo/main~2").split()
     git(full.path, "update-ref", "-d", "refs/heads/demo/side")
     git(full.path, "update-ref", "refs/heads/demo/main", before)
 
     gc(full)
-    assert git(full.path, "cat-file", "-t", tip).strip() == "commit"
+    assert [git(full.path, "cat-file", "-t", name).strip() for name in (lost, tip)] == ["blob", "commit"]
 
     gc(full, grace=NOW)
-    with pytest.raises(subprocess.CalledProcessError):
-        git(full.path, "cat-file", "-t", tip)
+    for name in (lost, tip):
+        with pytest.raises(subprocess.CalledProcessError):
+            git(full.path, "cat-file", "-t", name)
+    assert sizes(full).loose == 0
 
 
 def test_what_killed_writers_left_is_removed_and_told(full: Store) -> None:
-    left = [
-        "objects/pack/tmp_pack_x",
-        "objects/pack/.tmp-1-pack-x.pack",
-        "refs/heads/demo/main.lock",
-        "packed-refs.new",
-    ]
+    packs = ("objects/pack/tmp_pack_x", "objects/pack/.tmp-1-pack-x.pack")
+    left = [*packs, "refs/heads/demo/main.lock", "packed-refs.new"]
     for name in left:
         (full.path / name).write_bytes(b"")
 
@@ -149,16 +136,14 @@ def test_a_second_gc_has_nothing_to_compress(full: Store, monkeypatch: pytest.Mo
         upkeep, "_git", lambda store, lock, *arguments: [calls.append(arguments), run(store, lock, *arguments)]
     )
 
-    gc(full)
-    assert sum("--depth=50" in call for call in calls) == 1
+    def compressed() -> int:
+        gc(full)
+        return sum("--depth=50" in call for call in calls)
 
-    gc(full)
-    assert sum("--depth=50" in call for call in calls) == 1
-
+    assert [compressed(), compressed()] == [1, 1]
     with StoredSession.open(full, "demo") as session:
         session.append(*exchange(50))
-    gc(full)
-    assert sum("--depth=50" in call for call in calls) == 2
+    assert compressed() == 2
     assert found(full) == []
 
 
@@ -238,9 +223,8 @@ def test_sizes_say_where_the_bytes_are(full: Store) -> None:
 _GC = """
 import sys
 from pathlib import Path
-from ctxvc.store.files import locked
 from ctxvc.store.store import Store
-from ctxvc.store.gc import gc
+from ctxvc.store.upkeep.gc import gc
 print("ready", flush=True)
 gc(Store(Path(sys.argv[1])))
 """
@@ -252,38 +236,312 @@ def test_it_may_be_killed_at_any_moment(store: Store) -> None:
     with StoredSession.open(store, "demo") as session:
         session.append(*(said for number in range(100) for said in exchange(number)))
     chance = random.Random(3)
-    expected = 100
     for number in range(6):
         with Store(store.path) as other, StoredSession.open(other, "demo") as session:
             session.append(*exchange(1000 + number))
-        expected += 1
-        child = subprocess.Popen(
-            [sys.executable, "-c", _GC, str(store.path)],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(chance.uniform(0, 0.5))
-        # Every other time its git children live on, and hold the lock for it.
-        os.killpg(child.pid, signal.SIGKILL) if number % 2 else child.kill()
-        child.wait()
-        child.stdout.close()
+        command = [sys.executable, "-c", _GC, str(store.path)]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, start_new_session=True) as child:
+            assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+            time.sleep(chance.uniform(0, 0.5))
+            # Every other time its git children live on, and hold the lock for it.
+            os.killpg(child.pid, signal.SIGKILL) if number % 2 else child.kill()
         with Store(store.path) as other:
             report = verify(other)
         assert not report.damaged, report.findings
-        assert report.blocks == 4 * expected
+        assert report.blocks == 4 * (101 + number)
 
     gc(store)
     assert found(store) == []
 
 
-def test_only_a_git_object_that_is_there_twice_goes(full: Store) -> None:
-    """What refs reach before is what they reach after, object by object."""
-    before = set(git(full.path, "rev-list", "--objects", "--all").split("\n"))
+# --- sessions that a person no longer keeps leave whole, and nothing else does
 
-    gc(full, grace=NOW)
 
-    assert set(git(full.path, "rev-list", "--objects", "--all").split("\n")) == before
-    assert isinstance(Store(full.path).repository[full.tips("demo")["main"]], pygit2.Commit)
+DAY = 86_400
+TODAY = 1_800_000_000
+#: The sessions of the store and how many days ago each changed.
+AGES = {"older": 60, "old": 40, "new": 3}
+SHARED = "what both were asked"
+
+
+def at(day: int) -> int:
+    return TODAY - day * DAY
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The store's time, which a test sets."""
+    return _clock(monkeypatch)
+
+
+def _clock(patch: pytest.MonkeyPatch) -> list[int]:
+    times = [TODAY]
+    patch.setattr(Store, "now", lambda _: times[0])
+    patch.setattr(Store, "now_iso", lambda _: datetime.fromtimestamp(times[0], timezone.utc).isoformat())
+    return times
+
+
+@pytest.fixture
+def aged(tmp_path: Path, clock: list[int], copied: Copied) -> Store:
+    """A store with sessions of three ages. All have the shared question, each one an output of its own."""
+    return Store(copied(_aged, tmp_path / FOLDER))
+
+
+def _aged(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, create(path) as store:
+        times = _clock(patch)
+        for name, age in AGES.items():
+            times[0] = at(age)
+            store.create_session(name)
+            with StoredSession.open(store, name) as session:
+                session.append(human(SHARED), *exchange(1), reply(f"only in {name} " + os.urandom(20_000).hex()))
+
+
+def names(chosen: tuple[retention.Leaving, ...] | tuple[retention.Staying, ...]) -> list[str]:
+    return [one.session for one in chosen]
+
+
+def texts(path: Path) -> str:
+    """Everything that any object of the store has, reachable or not."""
+    batch = "--batch-all-objects", "--batch", "--buffer"
+    return subprocess.run(["git", f"--git-dir={path}", "cat-file", *batch], capture_output=True, check=True,
+                          text=True, errors="replace").stdout  # fmt: skip
+
+
+def test_old_sessions_leave_whole_and_the_others_stay_as_they_are(aged: Store) -> None:
+    before, tips = afresh(aged.path, "new"), aged.tips("new")
+    seen = survey(aged, Limits(days=30))
+    assert names(seen.leaving) == ["older", "old"]
+    assert 0 < seen.freed < seen.size
+
+    remove(aged, seen.leaving)
+
+    assert Store(aged.path).all_tips() == {"new": tips}
+    assert afresh(aged.path, "new") == before
+    assert found(aged) == [] and complaints(aged.path) == ""
+    everything = texts(aged.path)
+    assert "only in old" not in everything and "only in new" in everything and SHARED in everything
+    assert git(aged.path, "for-each-ref", "--format=%(refname)") == "refs/heads/new/main\n"
+    assert aged.current_session() == "new"
+    assert not list((aged.path / "ctxvc" / "journal").glob("old*"))
+
+
+def test_a_survey_changes_nothing(aged: Store) -> None:
+    def times() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in aged.path.rglob("*") if path.is_file()}
+
+    before = times()
+    survey(aged, Limits(days=30, size=1))
+    assert times() == before
+
+
+def test_the_oldest_leave_until_the_rest_fits(aged: Store) -> None:
+    seen = survey(aged, Limits(size=10**9))
+    assert seen.leaving == ()
+    most = seen.size - 5_000
+    seen = survey(aged, Limits(size=most))
+    assert names(seen.leaving) == ["older"]
+    remove(aged, seen.leaving)
+    assert sizes(aged).total <= most
+    assert abs(sizes(aged).total - (seen.size - seen.freed)) < 4_000, "as the survey says, but for an index"
+
+
+def test_with_both_limits_the_old_leave_and_then_the_oldest_of_the_others(aged: Store) -> None:
+    assert names(survey(aged, Limits(days=50, size=10**9)).leaving) == ["older"]
+    assert names(survey(aged, Limits(days=50, size=1)).leaving) == ["older", "old", "new"]
+
+
+@pytest.mark.parametrize("reason", ["pinned", "used", "checked out", "at work", "damaged"])
+def test_what_stays_in_any_case(aged: Store, tmp_path: Path, clock: list[int], reason: str) -> None:
+    match reason:
+        case "pinned":
+            clock[0] = at(AGES["old"])
+            with Session(StoredSession.open(aged, "old")) as session:
+                session.pin(["B2"])
+            clock[0] = TODAY
+            assert names(survey(aged, Limits(days=30)).leaving) == ["older", "old"], "unless they are to be kept"
+        case "used":
+            aged.use("old")
+        case "checked out":
+            checkout(aged, "old", "main", tmp_path / "out", dashboard="")
+        case "at work":
+            with StoredSession.open(aged, "old") as session:
+                session.append(human("once more"), reply("hello"))
+        case "damaged":
+            (aged.path / "ctxvc" / "journal" / "old~unreadable-00").write_bytes(b"lost")
+    seen = survey(aged, Limits(days=30, size=1, pinned=True))
+    assert names(seen.leaving) == ["older", "new"]
+    assert names(seen.staying) == ["old"]
+
+
+def test_a_session_that_changed_since_the_survey_stops_the_removal(aged: Store, clock: list[int]) -> None:
+    seen = survey(aged, Limits(days=30))
+    clock[0] = at(AGES["old"])
+    with StoredSession.open(aged, "old") as session:
+        session.append(human("I am back"), reply("hello"))
+    with pytest.raises(Conflict, match="old changed"):
+        remove(aged, seen.leaving)
+    with StoredSession.open(aged, "old") as session:
+        session.append(human("acknowledged, and in no commit yet"))
+    clock[0] = TODAY
+    with pytest.raises(Conflict, match="old changed"):
+        remove(aged, survey(aged, Limits(days=30)).leaving)
+    assert set(Store(aged.path).all_tips()) == set(AGES)
+
+
+def test_an_open_step_leaves_with_its_session_and_another_of_its_name_is_no_heir(aged: Store, clock: list[int]) -> None:
+    aged.redaction.keep_exact("old")
+    clock[0] = at(AGES["old"])
+    with StoredSession.open(aged, "old") as session:
+        session.append(reply("wait", "open"))
+    clock[0] = TODAY
+    leaving = retention.closed(aged, survey(aged, Limits(days=30)).leaving)
+    remove(aged, leaving)
+    assert set(aged.all_tips()) == {"new"} and not aged.redaction.is_exact("old")
+
+    aged.create_session("old")
+    assert afresh(aged.path, "old") == {}, "nothing of the first one waits in a journal"
+
+
+# --- killed
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from ctxvc.store.trust import contained; from ctxvc.store.upkeep import gc; from ctxvc.store.upkeep import retention
+from ctxvc.store.git import program
+from ctxvc.store.store import Store
+Store.now = lambda self: int(sys.argv[3])
+count = int(sys.argv[2])
+def mortal(function):
+    def call(*arguments, **keywords):
+        global count
+        count -= 1
+        if count < 0:
+            os._exit(9)
+        done = function(*arguments, **keywords)
+        count -= 1
+        if count < 0:
+            os._exit(9)
+        return done
+    return call
+store = Store(Path(sys.argv[1]))
+leaving = retention.survey(store, retention.Limits(days=30)).leaving
+contained.remove, contained.replace, program.run = map(mortal, (contained.remove, contained.replace, program.run))
+retention.remove(store, leaving)
+"""
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tmp_path: Path, step: int) -> None:
+    whole = {name: afresh(aged.path, name) for name in AGES}
+    outcomes = set()
+    for count in range(0, 60, step):
+        copy = Path(shutil.copytree(aged.path, tmp_path / f"copy-{count}", symlinks=True))
+        arguments = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
+        code = subprocess.run(arguments, cwd=ROOT, check=False).returncode
+        store = Store(copy)
+        left = set(store.all_tips())
+        assert left in ({"new"}, set(AGES)), "both are gone, or none is"
+        assert {name: afresh(copy, name) for name in left} == {name: whole[name] for name in left}
+        store.clean_up()
+        assert found(store) == []
+        outcomes.add((code, len(left)))
+
+        remove(store, survey(store, Limits(days=30)).leaving)
+        assert set(store.all_tips()) == {"new"}
+        if code == 0:
+            break
+    assert outcomes == {(9, 3), (9, 1), (0, 1)}
+
+
+# --- the recordings of what was removed
+
+
+def test_a_removed_recording_comes_back_when_it_changed_or_is_asked_for(store: Store, tmp_path: Path) -> None:
+    path = transcript(tmp_path / "recorded", "11111111-aaaa")
+    os.utime(path, (at(400), at(400)))
+    list(import_paths(store, [path], final=True))
+    remove(store, survey(store, Limits(days=20)).leaving)
+    assert store.sessions() == []
+    removed = retention.removed_recordings(store)
+    assert list(removed) == [("claude-code", "11111111-aaaa")]
+
+    assert list(import_paths(store, [path], final=True, removed=removed)) == []
+    (one,) = import_paths(store, [path], final=True)
+    assert one.created and retention.removed(store) == []
+
+    remove(store, survey(store, Limits(days=20)).leaving)
+    os.utime(path)
+    (one,) = import_paths(store, [path], final=True, removed=retention.removed_recordings(store))
+    assert one.created, "it grew"
+
+
+@pytest.mark.parametrize("line", [b"[]", b"\xff", b'{"session":"s","sources":[["pi","x"]],"updated":"","time":"2026"}'])
+def test_a_list_of_another_machine_keeps_nothing_out(store: Store, line: bytes) -> None:
+    (store.path / retention.REMOVED).write_bytes(line + b"\n")
+    assert retention.removed(store) == []
+
+
+# --- bundles
+
+
+def test_a_bundle_has_all_of_the_sessions_and_takes_no_files_place(aged: Store, tmp_path: Path) -> None:
+    target = tmp_path / "old.bundle"
+    assert bundle.write(aged, target, {name: aged.tips(name) for name in ("old", "older")}) == target.stat().st_size
+    assert target.stat().st_mode & 0o077 == 0
+    with pytest.raises(Refused, match="exists"):
+        bundle.write(aged, target, {"new": aged.tips("new")})
+    with pytest.raises(Exception, match="nowhere"):
+        bundle.write(aged, tmp_path / "nowhere" / "old.bundle", {"old": aged.tips("old")})
+    assert not list(tmp_path.glob("*.new"))
+
+    before = afresh(aged.path, "old")
+    remove(aged, survey(aged, Limits(days=30)).leaving)
+    git(aged.path, "fetch", "-q", str(target), "refs/heads/*:refs/heads/*")
+    assert afresh(aged.path, "old") == before
+
+
+# --- the command
+
+
+@pytest.fixture
+def project(aged: Store) -> Path:
+    return aged.path.parent
+
+
+def run(*arguments: str, folder: Path) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(folder), *arguments])
+
+
+def test_with_a_yes_the_sessions_go_into_the_bundle_and_leave_and_without_one_nothing_does(project: Path) -> None:
+    result = run("gc", "--keep-days", "30", "--dry-run", folder=project)
+    assert result.exit_code == 0
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["session", "older", "old"]
+    assert "would remove 2 sessions: " in result.stderr
+    result = run("gc", "--keep-days", "30", folder=project)
+    assert result.exit_code == 1 and "nothing was removed; add --yes" in result.stderr
+    arguments = ("gc", "--keep-days", "30", "--bundle", "old.bundle", "--yes", "--json")
+    (project / "old.bundle").write_text("mine")
+    assert run(*arguments, folder=project).exit_code == 1
+    assert set(Store(project / FOLDER).all_tips()) == set(AGES) and (project / "old.bundle").read_text() == "mine"
+
+    (project / "old.bundle").unlink()
+    answer = json.loads(run(*arguments, folder=project).stdout)
+    assert (answer["removed"], [item["session"] for item in answer["items"]]) == (True, ["older", "old"])
+    assert answer["bundle"] == str(project / "old.bundle")
+    assert set(Store(project / FOLDER).all_tips()) == {"new"}
+    result = run(*arguments, folder=project)
+    assert result.exit_code == 0 and json.loads(result.stdout)["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("--keep-days 0", 2), ("--max-size much", 2), ("--max-size -3MB", 2), ("--yes", 2), ("--keep-pinned", 2),
+     ("--max-size 1.5gb -n", 0), ("--max-size 100000 -n", 0)],
+)  # fmt: skip
+def test_sizes_and_days(project: Path, words: str, code: int) -> None:
+    result = run("gc", *words.split(), folder=project)
+    assert result.exit_code == code, result.output

@@ -19,6 +19,7 @@ from ctxvc.store.store import Store, create
 from ctxvc.store.verify.verify import verify
 from ctxvc.wire import trouble
 from ctxvc.wire.exchange import Managed, Management, Requested
+from ctxvc.wire.managed import ManagedConversation
 from ctxvc.wire.recorder import open_recorder
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api.cache import Position
@@ -448,7 +449,8 @@ def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -
     """As opencode does: it asks for a title of the very message that it sends next."""
     client, run.wire.headers = run.wire.client, {"x-opencode-session-id": "one"}
     run.say("Find the needle.")
-    tools, system = client.tools, client.system
+    schema = {"type": "object", "properties": {"path": {"type": "string", "description": "What is looked at. " * 500}}}
+    tools, system = (*client.tools, {"name": "Look", "input_schema": schema}), client.system
     client.tools, client.system = (), "You make titles."
     run.wire.ask(text("A title"))
     client.tools, client.system = tools, system
@@ -457,7 +459,26 @@ def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -
 
     with Store(run.path) as store:
         assert set(store.tips(store.sessions()[0])) == {"main", "side"}
+    (session,) = run.wire.sessions._open.values()
+    managed = session.conversations["main"]
+    assert isinstance(managed, ManagedConversation)
+    assert managed.session.view().overhead > 1_500, "the tools count, though the first request had none"
     assert all("Find the needle." in body for body in run.sent)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_fork_under_an_id_of_its_own_goes_on_with_the_prompt_that_was_there(run: Run, restarts: bool) -> None:
+    run.wire.headers = {"x-opencode-session-id": "one"}
+    run.say("Find the needle.")
+    run.fill(24)
+    run.answer(text("Done."))
+    if restarts:
+        run.restart()
+    run.wire.headers = {"x-opencode-session-id": "two"}
+    run.say("Another way.")
+    run.answer(text("Done."))
+    assert "[archived" in run.sent[-2] and prefix_breaks(run.sent[-2:]) == 0
 
 
 @pytest.mark.parametrize("run", ["anthropic"], indirect=True)

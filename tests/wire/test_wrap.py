@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -241,9 +242,13 @@ def test_what_would_be_set_is_shown_and_nothing_runs(tmp_path: Path, env: dict[s
 
     shown = wrap(tmp_path, env, "--print", "claude", "-p", "do it")
     codex = wrap(tmp_path, env, "--print", "codex", "exec", "--json")
+    pi = wrap(tmp_path, env, "--print", "pi")
 
     assert shown.stdout == "ANTHROPIC_BASE_URL=http://127.0.0.1:PORT/KEY/anthropic\nclaude -p 'do it'\n"
     assert codex.stdout == "codex -c 'openai_base_url=\"http://127.0.0.1:PORT/KEY/codex/v1\"' exec --json\n"
+    urls, command = pi.stdout.splitlines()
+    assert json.loads(shlex.split(urls.partition("=")[2])[0])["openai"] == "http://127.0.0.1:PORT/KEY/openai/v1"
+    assert [Path(word).is_file() for word in shlex.split(command)] == [False, False, True]
     assert not [*tmp_path.iterdir()]
 
 

@@ -22,7 +22,8 @@ _IDS = "as in B3, B5-B9, G2: results end with theirs"
 _LABELS = "to find it by, such as decision"
 
 
-def _says(description: str) -> msgspec.Meta:
+def describe(description: str) -> msgspec.Meta:
+    """What a model is told of a field."""
     return msgspec.Meta(description=description)
 
 
@@ -34,17 +35,17 @@ class Scope(Arguments, frozen=True, kw_only=True):
     """Open a scope, a branch of this conversation, for a subtask, and move there when this step ends. It has pinned
     blocks, the notes and the user's current message, not the other messages. Come back with goto."""
 
-    name: Annotated[str, _says("letters, digits, '.', '_', '-'; as in plan/login")]
-    note: Annotated[str, _says("why you leave: the task there")]
-    revision: Annotated[str, _says("start from there, as in step:12")] = ""
-    with_messages: Annotated[bool, _says("inherit all messages")] = False
+    name: Annotated[str, describe("letters, digits, '.', '_', '-'; as in plan/login")]
+    note: Annotated[str, describe("why you leave: the task there")]
+    revision: Annotated[str, describe("start from there, as in step:12")] = ""
+    with_messages: Annotated[bool, describe("inherit all messages")] = False
 
 
 class Goto(Arguments, frozen=True, kw_only=True):
     """Move to another scope, as you left it, when this step ends, with your note."""
 
-    name: Annotated[str, _says("scope to go to, as in main")]
-    note: Annotated[str, _says("what you bring back: results, findings")]
+    name: Annotated[str, describe("scope to go to, as in main")]
+    note: Annotated[str, describe("what you bring back: results, findings")]
 
 
 class PlainNote(Arguments, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class PlainNote(Arguments, frozen=True, kw_only=True):
     other blocks leave it."""
 
     text: str
-    labels: Annotated[list[str], _says(_LABELS)] = []
+    labels: Annotated[list[str], describe(_LABELS)] = []
 
 
 class WriteNote(Arguments, frozen=True, kw_only=True):
@@ -60,9 +61,9 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
     other blocks leave it."""
 
     text: str
-    fold: Annotated[bool, _says("also remove what led to it: all since the last note or user message")] = False
-    labels: Annotated[list[str], _says(_LABELS)] = []
-    supersedes: Annotated[str | list[str], _says("blocks it replaces; they leave")] = ""
+    fold: Annotated[bool, describe("also remove what led to it: all since the last note or user message")] = False
+    labels: Annotated[list[str], describe(_LABELS)] = []
+    supersedes: Annotated[str | list[str], describe("blocks it replaces; they leave")] = ""
 
 
 class _PlainNoteOf1(Arguments, frozen=True, kw_only=True):
@@ -91,46 +92,46 @@ class Scopes(Arguments, frozen=True, kw_only=True):
 class Notes(Arguments, frozen=True, kw_only=True):
     """List the notes of a scope, newest last."""
 
-    scope: Annotated[str, _says("default: the current one")] = ""
-    label: Annotated[str, _says("only those with this label")] = ""
+    scope: Annotated[str, describe("default: the current one")] = ""
+    label: Annotated[str, describe("only those with this label")] = ""
 
 
 class Archive(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context to free tokens. A one-line stub stays in their place; several become one group."""
 
-    blocks: Annotated[str | list[str], _says(_IDS)]
-    index: Annotated[str, _says("their content, in words to find them by")] = ""
+    blocks: Annotated[str | list[str], describe(_IDS)]
+    index: Annotated[str, describe("their content, in words to find them by")] = ""
 
 
 class RecoverPart(Arguments, frozen=True, kw_only=True):
     """Read a block, or part of it, that is not in the context; for a group, list its blocks. A large block comes in
     parts: the first line says how to get the next one."""
 
-    block: Annotated[str, _says("its address, as in B17, G3 or main:B17")]
-    lines: Annotated[str, _says("only these lines, as in 41:80")] = ""
-    chars: Annotated[str, _says("only these characters, as in 1:4000")] = ""
-    grep: Annotated[str, _says("only the lines that match this regular expression")] = ""
+    block: Annotated[str, describe("its address, as in B17, G3 or main:B17")]
+    lines: Annotated[str, describe("only these lines, as in 41:80")] = ""
+    chars: Annotated[str, describe("only these characters, as in 1:4000")] = ""
+    grep: Annotated[str, describe("only the lines that match this regular expression")] = ""
 
 
 class Recover(RecoverPart, frozen=True, kw_only=True):
     """Read a block, or part of it, that is not in the context; for a group, list its blocks. A large block comes in
     parts: the first line says how to get the next one."""
 
-    path: Annotated[str, _says("in JSON, only this value, as in items[0].name")] = ""
-    file: Annotated[bool, _says("into a read-only file instead, for a shell")] = False
+    path: Annotated[str, describe("in JSON, only this value, as in items[0].name")] = ""
+    file: Annotated[bool, describe("into a read-only file instead, for a shell")] = False
 
 
 class Restore(Arguments, frozen=True, kw_only=True):
     """Put archived blocks back into the context, each in its place, if there is room."""
 
-    blocks: Annotated[str | list[str], _says(_IDS)]
+    blocks: Annotated[str | list[str], describe(_IDS)]
 
 
 class Delete(Arguments, frozen=True, kw_only=True):
     """Take blocks out of the context for good: you cannot get them back."""
 
-    blocks: Annotated[str | list[str], _says(_IDS)]
-    reason: Annotated[str, _says("why they are no longer needed")]
+    blocks: Annotated[str | list[str], describe(_IDS)]
+    reason: Annotated[str, describe("why they are no longer needed")]
 
 
 class Delimiter(Arguments, frozen=True, kw_only=True):
@@ -147,7 +148,7 @@ class Search(Arguments, frozen=True, kw_only=True):
     """Search this whole conversation, every scope, in the context or not. Returns lines with their block's address, for
     recover."""
 
-    pattern: Annotated[str, _says("regular expression, matched line by line")]
+    pattern: Annotated[str, describe("regular expression, matched line by line")]
     ignore_case: bool = False
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
-from ctxvc.agent.tools.definitions import Arguments, definition, parsed
-from ctxvc.agent.tools.tools import ANSWERED, Answer, failed
 from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.inspection import blame
@@ -17,7 +15,6 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 
-NAME = "why"
 #: The most lines of an answer, and the characters of one.
 _LINES, _WIDE = 60, 300
 #: Characters of what is asked about.
@@ -27,32 +24,11 @@ _LONGEST = 4_096
 Explain: TypeAlias = Callable[[Store, str], tuple[Sequence[str], Sequence[str]]]
 
 
-class Why(Arguments, frozen=True, kw_only=True):
-    """Explain where something came from: for a line of a file, a file or a commit, the conversation that wrote it and
-    what the person asked for; for a block's address, who took it out of the context and why."""
-
-    target: Annotated[str, msgspec.Meta(description="as in src/app.py:42, src/app.py, HEAD, B17 or G3")]
-
-
 class Explanation(msgspec.Struct, frozen=True):
     """The answer in lines, each safe to show, and the addresses that it names."""
 
     lines: list[str]
     addresses: list[str]
-
-
-def definitions() -> list[dict[str, Any]]:
-    """The tool, as a model is told of it."""
-    return [definition(NAME, Why)]
-
-
-def answer(stored: StoredSession, arguments: Mapping[str, Any], explain: Explain) -> Answer:
-    """What a call of the tool is answered, an error too. Raises: CtxvcError if not even the session can go on."""
-    try:
-        stored.refresh()
-        return Answer("\n".join(explanation(stored, parsed(arguments, Why).target, explain).lines))
-    except ANSWERED as error:
-        return failed(error)
 
 
 def explanation(stored: StoredSession, target: str, explain: Explain | None) -> Explanation:

@@ -46,10 +46,9 @@ def ask(
     max_steps: int,
     script: Path | None,
 ) -> None:
-    """
-    The model gets a map of the session and reads what it needs. A citation is valid if the block exists with that
-    checksum and was read for this answer; B17 without a checksum is not. If any citation is invalid, the exit code is
-    1. The session itself is not changed: the question, what was read and the answer go into a new one, ask-1, ask-2, …
+    """A citation is valid if the block exists with that checksum and was read for this answer. If any is invalid, the
+    exit code is 1. The session itself is not changed: the question, what was read and the answer go into a new one,
+    ask-1, ask-2, …
     """
     app = ctx.ensure_object(App)
     if not question.strip():

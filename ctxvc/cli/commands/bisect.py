@@ -58,11 +58,9 @@ def bisect(
     linear: bool,
     scope: str | None,
 ) -> None:
-    """
-    TEXT: when blocks that contain it entered and left the prompt. ID: the same for the block B17, the group G3, or the
-    result of the call with this id. --cmd gets the prompt as Messages API JSON on standard input, and the path of a
-    file with the same content in CTXVC_PROMPT; exit code 0 means good, 1 to 125 bad. It runs on a few prompts only,
-    assuming that they were good at first and bad from some commit on; --linear assumes nothing.
+    """For blocks that contain TEXT, or for ID: B17, G3, or the id of a call. --cmd gets the prompt as Messages API JSON
+    on stdin, and the path of a file with it in CTXVC_PROMPT; exit code 0 means good, 1 to 125 bad. It assumes that
+    prompts were good at first and bad from some commit on; --linear assumes nothing.
     """
     app = ctx.ensure_object(App)
     if sum(question is not None for question in (target, limit, judge)) != 1:

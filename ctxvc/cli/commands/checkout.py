@@ -28,9 +28,9 @@ from ctxvc.store import worktrees
 @json_option
 @click.pass_obj
 def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path | None) -> None:
-    """Writes the bodies in the prompt, the ledger and DASHBOARD.md as of the scope's newest commit, by default into a
-    folder inside the store. Run it again to update the folder. Edits there do not change the scope: only whole blocks
-    that you moved between blocks/ and archive/ count; --take archives and restores them.
+    """Writes the bodies, the ledger and DASHBOARD.md as of the scope's newest commit, by default into a folder inside
+    the store. Run it again to update the folder. Of your edits only whole blocks moved between blocks/ and archive/
+    count: --take archives and restores them.
     """
     if redraw and (name or folder or take):
         raise click.UsageError("--redraw names its folder and takes no other argument or option")

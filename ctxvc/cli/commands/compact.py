@@ -47,11 +47,9 @@ _WORDS = {"summarise": "summarised", "mask": "masked", "prune": "pruned", "delet
 def compact(
     app: App, spec: str, budget: int | None, focus: str, dry_run: bool, model: str, script: Path | None
 ) -> None:
-    """
-    Archives old results down to 40 % of the prompt; summarises older steps if that is not enough. Human messages and
-    the newest steps stay. Everything that leaves keeps its address: `ctxvc recover` reads it, `ctxvc undo` takes the
-    whole compaction back. Without --planner, a summary is extracted from the text by rule and marked as such; with it,
-    the model is given --focus, too.
+    """Archives old results down to 40 % of the prompt; summarises older steps if that is not enough. Human messages and
+    the newest steps stay. `ctxvc recover` reads what left, `ctxvc undo` takes the whole compaction back. Without
+    --planner, a summary is extracted from the text by rule.
     """
     from ctxvc.cli.options.policy_option import parsed
     from ctxvc.policies.layered import Layered

@@ -32,10 +32,8 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 @json_option
 @click.pass_obj
 def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes: bool) -> None:
-    """
-    Only blocks in the prompt count, by default the present prompt. Above the table are the use of the window, as in
-    `status`, and the thresholds at which a policy acts, with the distance to each. Episodes are those that the model
-    marked with `delimiter`; if it marked none, they are derived from its calls and marked as derived.
+    """Only blocks in the prompt count. Above the table are the use of the window and the thresholds at which a policy
+    acts. Episodes are those that the model marked with `delimiter`, else derived from its calls.
     """
     if sum(map(bool, (by, growth, episodes))) > 1:
         raise click.UsageError("give only one of --by, --growth and --episodes")

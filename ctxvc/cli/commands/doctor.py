@@ -17,13 +17,11 @@ from typing import Annotated
 
 import click
 
-from ctxvc import __version__
 from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
 from ctxvc.cli import phrases, settings
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import extensions
 from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
@@ -75,9 +73,8 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 def doctor(ctx: click.Context, repair: bool) -> None:
     """Checks Python, git, the tokenizer, the age of the table of prices, the store with its size and permissions,
     secret scanning, uncommitted records,
-    pending plans, checkouts, hooks and their log, extensions of agents, and recorded sessions that are missing from the
-    store in part or in full and will be deleted by the program that recorded them. Exits with 3 if the store is
-    damaged.
+    pending plans, checkouts, hooks and their log, and recorded sessions that are missing from the store in part or in
+    full and will be deleted by the program that recorded them. Exits with 3 if the store is damaged.
 
     A damaged journal record is skipped, and `verify` fails until --repair marks it as lost. A backup of the store may
     still have it.
@@ -93,7 +90,6 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         *(_guarded("repair", "ctxvc verify", lambda: _repaired(app)) if repair else ()),
         *_about_store(app),
         *_guarded("git hooks", "", lambda: _project_hook(app)),
-        *(item for agent in extensions.AGENTS for item in _guarded(agent, "", lambda a=agent: _extension(app, a))),  # type: ignore[misc]
         *_guarded("wire", "", lambda: _wire(app)),
         *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
@@ -196,27 +192,6 @@ def _tokenizer() -> Iterator[DoctorItem]:
         yield _problem("tokenizer", f"the vocabulary of {chosen.name} is damaged: {error}", "reinstall ctxvc")
     else:
         yield _ok("tokenizer", f"{chosen.name}, works offline")
-
-
-def _extension(app: App, agent: str) -> Iterator[DoctorItem]:
-    """Whether an agent's extension, if it is installed, is whole, of this version, and starts a program that exists."""
-    extension = extensions.installed(agent, app.env)
-    if extension is None:
-        return
-    mend = f"ctxvc install {agent}"
-    if extension.absent:
-        absent = ", ".join(map(str, extension.absent))
-        yield _problem(agent, f"the extension lacks {absent}: {agent} cannot load it", mend)
-    elif extension.version != __version__:
-        version = extension.version or "no version"
-        yield _problem(agent, f"the extension is of ctxvc {version}, this is {__version__}: it does nothing", mend)
-    elif not extension.program or not shutil.which(extension.program):
-        finding = f"the extension starts {extension.program or 'no program'}, which does not exist: it does nothing"
-        yield _problem(agent, finding, mend)
-    elif extension.altered:
-        yield _note(agent, f"{', '.join(map(str, extension.altered))} is not as this version has it", mend)
-    else:
-        yield _ok(agent, f"{extension.entry} starts {extension.program}")
 
 
 def _about_store(app: App) -> Iterator[DoctorItem]:

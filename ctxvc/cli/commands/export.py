@@ -17,18 +17,18 @@ from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionN
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.cli.output import safe
 from ctxvc.core import display
-from ctxvc.core.conversion.losses import Loss
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
 from ctxvc.importers.claude_code import read
 from ctxvc.store import exports
 from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.upkeep import bundle
 
-CLAUDE_CODE = read.FORMAT
 AGENT_TRACE = "agent-trace"
 
 
@@ -183,9 +183,8 @@ def export(
     blocks. agent-trace has the lines of the files that REV changed, as of the project's newest commit, by the
     conversations that wrote them (like `ctxvc why`).
 
-    claude-code is a session file for `claude --resume`, of any revision, even from before a compaction; lines of the
-    transcript it was imported from are reused wherever they produce the same prompt. `ctxvc import` brings what you
-    continue there back into its session.
+    claude-code is a session file for `claude --resume`, of any revision. `ctxvc import` brings what you continue there
+    back into its session.
 
     bundle is the whole session of REV with its history, as a git bundle: `ctxvc import FILE` brings it back.
     """

@@ -47,9 +47,7 @@ class _Size(click.ParamType):  # type: ignore[type-arg] # generic for type check
 def gc(
     ctx: click.Context, days: int | None, size: int | None, pinned: bool, bundle: Path | None, dry_run: bool, yes: bool
 ) -> None:
-    """
-    Everything that a scope reaches becomes one well-packed file, complete steps become commits, and files left by
-    killed writers are removed. No block is lost, and others may keep writing meanwhile.
+    """No block is lost, and others may keep writing meanwhile.
 
     Only --keep-days and --max-size remove anything: whole sessions, oldest first, once you confirm. Sessions that
     changed within a day, are checked out, or were chosen with `ctxvc use` stay. A removed session is not imported again

@@ -15,12 +15,10 @@ from ctxvc.cli.app import App, command
 @click.argument("arguments", metavar="[WORDS]...", nargs=-1)
 @click.pass_obj
 def hook(app: App, event: str, arguments: tuple[str, ...]) -> None:
-    """
-    EVENT is the name of a hook event such as SessionStart, or `statusline`; the host's data is read from stdin. Prints
-    instructions for the host, mostly none. It never fails: errors go to a log that `ctxvc doctor` shows.
-    CTXVC_RECORDING=off turns it off. For git, `post-commit COMMIT` links a commit of the project, `post-rewrite` links
-    commits that replace others, given as lines OLD-ID NEW-ID on stdin, and `pre-push REMOTE` fails if a push of the
-    store would send damaged content or a secret.
+    """EVENT is a hook event such as SessionStart, or `statusline`, with the host's data on stdin. It never fails:
+    errors go to a log that `ctxvc doctor` shows. CTXVC_RECORDING=off turns it off. For git, `post-commit COMMIT` links
+    a commit, `post-rewrite` commits that replace others (lines OLD-ID NEW-ID on stdin), and `pre-push REMOTE` fails if
+    a push of the store would send damaged content or a secret.
     """
     if event != hook_entry.VETO:
         hook_entry.hook([event, *arguments])

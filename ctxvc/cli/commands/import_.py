@@ -43,10 +43,9 @@ def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
     """PATHS are transcripts or folders of them; - reads one from stdin. Without PATHS: this project's sessions,
-    wherever Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands and pi keep them. Sessions imported
-    before are updated, not duplicated. A file that cannot be read does not stop the others. If the project has no store
-    yet, one is created.
-    Secrets are replaced by marks such as [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
+    wherever Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands and pi keep them. Sessions imported before
+    are updated. If the project has no store yet, one is created. Secrets are replaced by marks such as
+    [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
     """
     app = ctx.ensure_object(App)
     name = name or app.session

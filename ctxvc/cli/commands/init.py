@@ -16,9 +16,9 @@ from ctxvc.cli.app import App, command, json_option
 @json_option
 @click.pass_obj
 def init(app: App, folder: Path | None) -> None:
-    """The store is the folder `.ctxvc` in DIR, by default the working folder; if CTXVC_STORE is set and DIR is not
-    given, it is that folder. Only you can read it, and git ignores it. An existing store is not changed; a bare
-    git clone of a store is made into one.
+    """The store is the folder `.ctxvc` in DIR, by default the working folder; without DIR, CTXVC_STORE if that is set.
+    Only you can read it, and git ignores it. An existing store is not changed; a bare git clone of a store is made into
+    one.
     """
     from ctxvc.store.project.locate import FOLDER, is_store
     from ctxvc.store.store import adopt, create

@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import click
-from click.core import ParameterSource
 
 from ctxvc.claude_code import json_edit, settings
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import extensions
+from ctxvc.cli.hosts import hooks
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
 from ctxvc.recording import git_hooks, places
 from ctxvc.store.project.locate import project_root
 
 CLAUDE_CODE = "claude-code"
-_TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE, *extensions.RECORDED)
+#: Agents that need nothing of ours in place → what is true of each, and what keeps it inside a budget.
+_WRAPPED = {
+    **dict.fromkeys(("pi", "opencode"), "its requests pass through ctxvc where that is asked for"),
+    **dict.fromkeys(("codex", "gemini", "copilot"), "no extension may change its prompt"),
+}
+_TARGETS = (CLAUDE_CODE, git_hooks.PROJECT, git_hooks.STORE, *_WRAPPED)
 
 
 @command("install", "ctxvc install claude-code --user")
@@ -40,31 +44,29 @@ _TARGETS = (CLAUDE_CODE, *extensions.AGENTS, git_hooks.PROJECT, git_hooks.STORE,
 def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstall: bool) -> None:
     """WHAT is `claude-code`: hooks in Claude Code's settings record its sessions automatically, with a status line if
     there is none yet. A backup of the file is kept next to it. Alternatively, Claude Code can load the plugin, in the
-    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `pi` or `opencode`: an
-    extension of that agent records its sessions and keeps their prompts inside the budget, in every project that has a
-    store. `codex`, `gemini` and `copilot` have no place for one; it says what there is instead. Or WHAT is
-    `post-commit`: commits of this project, even if amended or rebased, are linked to the session that made them, for
-    `ctxvc why`. Or `git-hooks`, for this store: it is checked before a push, checkouts show their dashboard, and
-    `git diff` shows calls readably.
+    folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `post-commit`: commits of
+    this project, even if amended or rebased, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
+    for this store: it is checked before a push, checkouts show their dashboard, and `git diff` shows calls readably.
+    Other agents need nothing in place: `ctxvc wrap` runs them.
 
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """
     app = ctx.ensure_object(App)
     _check_place(ctx, target, where)
-    if target in extensions.RECORDED:
-        extensions.refuse(target)
-    if target in extensions.AGENTS:
-        program = [shlex.split(_program())[0]]
-        hooks = extensions.install(target, app.env, program, uninstall=uninstall, dry_run=dry_run)
-    elif target == git_hooks.PROJECT:
+    if target in _WRAPPED:
+        raise Refused(
+            f"{target} has nothing to install: {_WRAPPED[target]}",
+            hint=f"`ctxvc wrap {target}` records it, and with --budget keeps its prompts below so many tokens",
+        )
+    if target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
-        hooks = git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)
+        changes = git_hooks.in_project(app.folder, _program(), uninstall=uninstall, dry_run=dry_run)
     elif target == git_hooks.STORE:
-        hooks = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
+        changes = git_hooks.in_store(app.store_path(), _program(), uninstall=uninstall, dry_run=dry_run)
     else:
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
         return
-    answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in hooks])
+    answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in changes])
     if app.output.json:
         app.output.value(answer)
     else:
@@ -73,14 +75,7 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
 
 def _check_place(ctx: click.Context, target: str, where: str) -> None:
     """Raises: click.UsageError for a place that the target is never put in."""
-    if target in extensions.AGENTS:
-        if where == "project" and ctx.get_parameter_source("where") is ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"an extension of {target} is for all projects of this user, and acts only where there is a store: "
-                "leave --project out",
-                ctx,
-            )
-    elif target != CLAUDE_CODE and where == "user":
+    if target in (git_hooks.PROJECT, git_hooks.STORE) and where == "user":
         raise click.UsageError(f"{target} is of one project: leave --user out", ctx)
 
 
@@ -118,7 +113,7 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
 
 def plugin_folder() -> Path:
     """The folder of the plugin for Claude Code."""
-    return extensions.hooks() / "claude-code"
+    return hooks.folder() / "claude-code"
 
 
 def _settings_file(app: App, where: str) -> Path:
@@ -218,6 +213,6 @@ class InstalledHook(Item, frozen=True, kw_only=True):
 
 
 class InstalledHooks(Answer, frozen=True, kw_only=True, tag="ctxvc.install_hooks/1"):
-    """`install pi`, `install opencode`, `install post-commit`, `install git-hooks`"""
+    """`install post-commit`, `install git-hooks`"""
 
     items: list[InstalledHook]

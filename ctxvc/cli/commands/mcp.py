@@ -29,11 +29,8 @@ if TYPE_CHECKING:
               help="With --http: allow an address that others can reach. Nothing is encrypted.")  # fmt: skip
 @click.pass_obj
 def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bool) -> None:
-    """
-    Offers notes, search and reading of everything recorded, including what left a host's prompt; it does not change the
-    host's own context. A call that names no session acts on the conversation that it is made in, where the host says
-    which (Claude Code does), else on the current session. MCP clients start it themselves: `ctxvc help
-    connect-over-mcp` has configurations for several.
+    """Offers notes, search and reading of everything recorded; it does not change the host's own context. MCP clients
+    start it themselves: `ctxvc help connect-over-mcp` has configurations.
 
     With --http you start it once, for any number of clients; it prints the address, and the token that they send.
     """

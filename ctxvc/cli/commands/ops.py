@@ -21,9 +21,8 @@ _MOST = 20
 @json_option
 @click.pass_obj
 def ops(app: App, scope: str, number: int) -> None:
-    """Newest first: every change to the scope except its steps, which are in `log`. `undo` takes back the newest one
-    not undone yet, `undo --to OP` all since OP. An operation inside an open step has no commit yet: +2 is the second of
-    these.
+    """Newest first, without steps, which are in `log`. `undo` takes back the newest one, `undo --to OP` all since OP.
+    An operation inside an open step has no commit yet: +2 is the second of these.
     """
     with app.reading() as stored:
         scope = scope or stored.scope

@@ -60,7 +60,7 @@ def plan(
 ) -> None:  # fmt: skip
     """Nothing changes without --commit or --wait. `ctxvc policies` lists the policies and their knobs; a policy of your
     own is `path.py:Class:knob=value`. A policy that can use a model follows fixed rules here unless --planner names
-    one, which is then sent the live prompt and the policy's question; in `ctxvc run` the policy uses the run's planner.
+    one, which is then sent the live prompt.
     """
     app = ctx.ensure_object(App)
     if commit and wait:

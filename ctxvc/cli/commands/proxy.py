@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def proxy(app: App, /, ports: tuple[str, ...], upstreams: tuple[str, ...], wrapped: bool, **management: Any) -> None:
-    """Prints its address once it is ready: point a client there instead of at its provider. Requests and answers pass
-    byte for byte, and those to a model are recorded in the project's store. Only this machine can reach it (127.0.0.1),
-    and only who has the address, whose path is random. Ctrl-C ends it.
+    """Prints its address once it is ready: point a client there. Requests and answers pass byte for byte; those to a
+    model are recorded in the project's store. Only this machine can reach it, at an address whose path is random.
+    Ctrl-C ends it.
 
     By default requests go to the providers' own hosts, or where ANTHROPIC_BASE_URL, OPENAI_BASE_URL and
     GOOGLE_GEMINI_BASE_URL point.

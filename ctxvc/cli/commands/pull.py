@@ -26,10 +26,8 @@ from ctxvc.sharing import purges
 @json_option
 @click.pass_obj
 def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool) -> None:
-    """
-    Every commit is checked before a session gets it. A scope that only another clone continued is continued here; one
-    that both continued is kept twice, as SCOPE and SCOPE@CLONE, and `ctxvc goto` joins them. Nothing is merged and
-    nothing is lost. If it is interrupted, run it again.
+    """Every commit is checked before a session gets it. A scope that both continued is kept twice, as SCOPE and
+    SCOPE@CLONE; `ctxvc goto` joins them. If it is interrupted, run it again.
 
     If another clone has purged content that this store has, nothing is pulled without --accept-purge, which erases it
     here too.

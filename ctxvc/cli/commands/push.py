@@ -28,8 +28,8 @@ def push(app: App, remote: str, after_purge: bool) -> None:
     Pushes the sessions that `ctxvc remote add` chose, by default all. They are searched for secrets first; if there is
     one, nothing is sent. If it is interrupted, run it again.
 
-    After a purge the remote still has the old history: --after-purge replaces it, and lets other clones erase the
-    same. The host may keep unreachable objects, forks and caches: ask it to collect its garbage.
+    After a purge the remote still has the old history: --after-purge replaces it, and lets other clones erase the same.
+    The host may keep unreachable objects, forks and caches.
     """
     with app.store() as store, Progress("pushing"):
         report = sharing.push(store, remote, after_purge=after_purge, ask=app.may_ask)

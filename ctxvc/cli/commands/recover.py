@@ -57,11 +57,9 @@ def recover(
     add: bool,
     actor: Actor,
 ) -> None:
-    """ID is `B17`, a handle, a group, a block elsewhere such as `SESSION/SCOPE:B17`, or the id of a call such as
-    `toolu_01AbC`, for its result. Output that the model saw truncated is read in full (`show` has what it saw). A
-    person gets the exact bytes, or the part that an option selects. A group is listed; --all gives all its bytes. Each
-    reading is recorded and counted in `status`. For an agent (--actor agent), and with --add, the amount is limited to
-    the room in the prompt.
+    """ID is `B17`, a handle, a group, a block elsewhere such as `SESSION/SCOPE:B17`, or the id of a call. Output that
+    the model saw truncated is read in full (`show` has what it saw). A group is listed; --all gives all its bytes. Each
+    reading is counted in `status`. For an agent, and with --add, the amount is limited to the room in the prompt.
     """
     if pattern is not None and fixed:
         pattern = re.escape(pattern)

@@ -45,12 +45,10 @@ def remote(
     i_know: bool,
     yes: bool,
 ) -> None:
-    """
-    ACTION is `add`, with the ADDRESS of an empty private git repository, behind a NAME if you like; `remove`, with the
-    remote's NAME; or `list`.
-    Nothing is sent before `ctxvc push`. Sessions contain everything that the model saw, so a remote that anybody can
-    read, or that has the project's code, is refused. Forks are not always recognised: use a repository for sessions
-    alone.
+    """ACTION is `add`, with the ADDRESS of an empty private git repository, behind a NAME if you like; `remove`, with
+    the remote's NAME; or `list`. Nothing is sent before `ctxvc push`. Sessions contain everything that the
+    model saw: a remote that anybody can read, or that has the project's code, is refused. Forks are not always
+    recognised.
 
     Each store writes one ref of its own there, `refs/ctxvc/w/CLONE`, and no branch.
     """

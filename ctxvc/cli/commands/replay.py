@@ -47,7 +47,7 @@ _CANDIDATES = ("default", "layered", "window")
 @click.argument("names", metavar="[FILE|DIR|SESSION]...", nargs=-1)
 @click.option("--mine", is_flag=True, help="Replay this project's recorded sessions and recommend a policy and budget.")
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
-              help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
+              help="Format of the files, as for `ctxvc import` (auto).")  # fmt: skip
 @click.option("--policy", "specs", metavar="POLICY,…", multiple=True,
               help=f"Policies, `all`, or `oracle`; repeatable ({','.join(_POLICIES)}).")  # fmt: skip
 @click.option("--budget", "budgets", metavar="TOKENS,…", multiple=True,
@@ -76,10 +76,11 @@ def replay(
     no_store: bool, bare: bool, model: str, aside: bool, jobs: int | None, cluster: str, out: Path | None, pair: str,
     by: str | None, parquet: Path | None, judge: str, perception: str, limit: int,
 ) -> None:  # fmt: skip
-    """Each recorded step goes through the engine as in a session of yours and the policy acts; then the prompt is
-    searched for everything that the reply used again. FILE and DIR are anything that `ctxvc import` reads, SESSION is
-    one in the store. A policy of your own is `path.py:Class:knob=value`. `ctxvc help choose-a-policy` explains the
-    figures.
+    """Each recorded step goes through the engine and the policy acts; then the prompt is searched for everything that
+    the reply used again. FILE and DIR are anything that `ctxvc import` reads, SESSION is one in the store. A policy of
+    your own is `path.py:Class:knob=value`.
+
+    `ctxvc help choose-a-policy` explains the figures.
 
     `ctxvc replay experiment NAME FILE…` repeats a paper's experiment and shows the paper's figures next to ours.
     """
@@ -366,7 +367,7 @@ def _replayed(
     from ctxvc.replay.work import in_order, outcomes, remaining, units
 
     work = units(remaining(sources, setups, file), jobs)
-    results = list(file.results) if file else []
+    results = list(file.records) if file else []
     failures: list[Outcome] = []
     total = sum(unit.size for unit in work)
     function = partial(
@@ -390,7 +391,7 @@ def _replayed(
     except KeyboardInterrupt:
         if file:
             app.output.note(
-                f"interrupted: {counted(len(file.results), 'result')} in {file.path}; run the same command to continue"
+                f"interrupted: {counted(len(file.records), 'result')} in {file.path}; run the same command to continue"
             )
         raise
     if file:

@@ -36,13 +36,10 @@ _NAMED = 5
 def report(
     app: App, subject: str, target: Path | None, opens: bool, share: bool, recordings: Path | None
 ) -> None:  # fmt: skip
-    """One HTML file that works offline: tokens by call, the life of each block, each prompt as it was sent, what left
-    and why, cache and cost, scopes, and a search. Without an argument: the current session, with all of its scopes. REV
-    ends the page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its
-    policies.
+    """One HTML file that works offline. Without an argument: the current session, with all of its scopes. REV ends the
+    page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its policies.
 
-    The page holds up to 2 MB of text, compressed; beyond that the largest texts are left out, each with the command
-    that shows it. --json without -o prints the data of the page.
+    --json without -o prints the data of the page.
     """
     results = app.path(Path(subject)) if subject else None
     is_file = results is not None and results.is_file()

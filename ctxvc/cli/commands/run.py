@@ -141,14 +141,13 @@ def run(
     max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...],
     network: bool,
 ) -> None:  # fmt: skip
-    """The agent has a shell, files and helpers, and everything is recorded in the store as it happens. ^C stops the run
-    at the end of the step, a second ^C at once; --resume continues from there, and no command is run twice. You are
-    asked before each command, unless --yes is given. Commands see only a few environment variables, never the
-    provider's key; background processes end with the run. With --sandbox, commands see no other processes, no home
+    """The agent has a shell, files and helpers; everything is recorded. ^C stops the run at the end of the step, a
+    second ^C at once; --resume continues, and no command is run twice. You are asked before each command, unless --yes
+    is given. Commands never see the provider's key (ctxvc help run-safely); with --sandbox, no other processes, no home
     folder and no network.
     """
-    from ctxvc.agent import orientation, start
     from ctxvc.agent import run as run_module
+    from ctxvc.agent import start
     from ctxvc.agent.loop import Limits
 
     if not task.strip() and not resume:
@@ -176,8 +175,6 @@ def run(
             )
         if task.strip():
             session.append({"role": "user", "content": task})
-            if changed := orientation.status(session, app.folder):
-                session.append(changed)
         elif not start.has_task(session):
             raise BadInput(
                 f"session {session.name} has no task yet",

@@ -43,11 +43,10 @@ AGENT = "agent-"
 @json_option
 @click.pass_obj
 def sessions(app: App, all_projects: bool, remote: str | None) -> None:
-    """The title is the recording's, or else the first words that a person typed. Turns are those of the current scope,
-    and `full` is the share of the window that its last prompt took, as in `ctxvc status`; after a `~` it is not the
-    provider's count. `spent` and the cost cover the calls of all scopes whose usage is recorded, at list prices: all
-    tokens of their prompts, cached or not, and of their replies; `–` is unknown. Files are those that calls edited,
-    wrote or deleted, except in the system's temporary folder. Sub-agents are listed below their session.
+    """Turns are those of the current scope; `full` is the share of the window that its last prompt took (after a `~`,
+    not the provider's count). `spent` and the cost cover the calls of all scopes whose usage is recorded, at list
+    prices: all tokens of prompts, cached or not, and replies; `–` is unknown. Files are those that calls edited, wrote
+    or deleted, except in the system's temporary folder. Sub-agents are below their session.
     """
     if remote is not None:
         if all_projects:

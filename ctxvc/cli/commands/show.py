@@ -52,11 +52,9 @@ if TYPE_CHECKING:
 @click.pass_context
 def show(ctx: click.Context, address: str, raw: bool, remote: str | None) -> None:
     """ID is `B17`, `G3`, or a handle such as `B17@3fa9c1`; a block elsewhere is `SCOPE:B17` or `SESSION/SCOPE:B17`, and
-    `B18-1.png` is an image in a result. The id of a call shows its result, unless it is also a revision. A block can be
-    shown in any state, even if it has left the prompt.
+    `B18-1.png` is an image in a result. The id of a call shows its result, unless it is also a revision.
 
-    With --remote, last on the line, the session's list of blocks is fetched, and of the blocks only the one that is
-    shown. What was shown once is shown again without a network.
+    With --remote, last on the line, only what is shown is fetched.
     """
     app = ctx.ensure_object(App)
     if remote is not None:

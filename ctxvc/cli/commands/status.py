@@ -28,9 +28,9 @@ from ctxvc.tokens.meter import budget_of
 @json_option
 @click.pass_obj
 def status(app: App, revision: str, every: bool, as_text: bool) -> None:
-    """One line per block or archived group: its tokens, age in steps, state, and a label. In long lists, small old
-    neighbours share a line. Blocks that left the prompt stay in the list: `ctxvc show ID` reads them. REV is a scope, a
-    step or a commit; the default is the present state. `ctxvc help dashboard` explains every column.
+    """One line per block or archived group; in long lists, small old neighbours share one. Blocks that left the prompt
+    stay in the list: `ctxvc show ID` reads them. REV is a scope, a step or a commit. `ctxvc help dashboard` explains
+    every column.
     """
     if as_text and (every or app.json):
         raise click.UsageError("--text cannot be combined with --all or --json")

@@ -25,10 +25,9 @@ from ctxvc.store.trust.known_stores import Setting
 @json_option
 @click.pass_context
 def trust(ctx: click.Context, listed: bool, revoke: bool, yes: bool) -> None:
-    """
-    A store is only data: if its settings could run a program or redirect git, it is refused. This command shows those
-    settings and accepts them if you agree. Your decision is remembered on this machine, for this store, until one of
-    the files changes. If anything remains to be accepted, the exit code is 1.
+    """A store whose settings could run a program or redirect git is refused. This command shows those settings and
+    accepts them if you agree, on this machine, until one of the files changes. If anything remains to be accepted, the
+    exit code is 1.
 
     It does the same for a project's own `ctxvc.toml`, which may set a built-in policy, a budget and protected files.
     """

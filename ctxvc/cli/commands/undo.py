@@ -17,10 +17,9 @@ from ctxvc.cli.verb import Actor, acting_options, answer_of
 @acting_options
 @click.pass_context
 def undo(ctx: click.Context, count: int | None, to: str, actor: Actor) -> None:
-    """With N, the last N changes; repeat to go back further. Messages since then stay: an append is never undone, nor
-    is a switch, an import, a purge or the choice of a policy. Notes, and blocks added by `recover --add`, leave the
-    prompt. If nothing was sent since, the prompt is restored byte for byte; otherwise thinking and boards that left
-    with the change do not come back, which is reported. `ctxvc redo` reverses the undo.
+    """With N, the last N changes; repeat to go back further. Messages stay, and a switch, an import, a purge or the
+    choice of a policy is not undone. Notes, and blocks added by `recover --add`, leave the prompt. If something was
+    sent since, thinking and boards that left with the change do not come back. `ctxvc redo` reverses the undo.
     """
     if count is not None and to:
         raise click.UsageError("give either N or --to", ctx)

@@ -18,9 +18,8 @@ from ctxvc.store.read.session_name import by_recency
 @json_option
 @click.pass_obj
 def use(app: App, name: str, is_auto: bool) -> None:
-    """SESSION is a name, a unique prefix of one, or -1 for the session recorded before the last one. It stays current
-    until `ctxvc use --auto`, even if others are recorded or imported. Without SESSION, shows which one is current and
-    why. --session and CTXVC_SESSION take precedence.
+    """SESSION is a name, a unique prefix, or -1 for the one recorded before the last. It stays current until `ctxvc use
+    --auto`. Without SESSION, shows which one is current and why. --session and CTXVC_SESSION take precedence.
     """
     if name and is_auto:
         raise click.UsageError("give either SESSION or --auto")

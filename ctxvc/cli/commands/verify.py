@@ -33,8 +33,8 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
     """Compares every checksum, reads every ledger and journal, and runs git's own check. Changes nothing. Exits with 3
     if anything is damaged.
 
-    --sign puts a signed tag on the history, with the key that your git signs with (`git help tag`). --since trusts what
-    such a tag covers, if the signature is good and every scope in it still goes on from there.
+    --sign puts a signed tag on the history, with the key that your git signs with. --since trusts what such a tag
+    covers, if every scope in it still goes on from there.
     """
     app = ctx.ensure_object(App)
     if sign and (quick or since):

@@ -34,11 +34,9 @@ from ctxvc.store.upkeep import retention
 @json_option
 @click.pass_context
 def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bool) -> None:
-    """For programs without hooks (Codex, Copilot CLI, Gemini CLI, opencode, OpenHands, pi), and for transcripts
-    that their program deletes after some time. PATHS are existing transcripts or folders of them. Without PATHS: this
-    project's sessions, wherever Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands and pi keep them,
-    including ones that start later, and everything that hooks could not record. Each poll records only new messages.
-    Stop it with ctrl-C.
+    """For programs without hooks, and for transcripts that their program deletes after some time. PATHS are existing
+    transcripts or folders of them; without PATHS, this project's sessions as for `ctxvc import`, including ones that
+    start later, and everything that hooks could not record. Stop it with ctrl-C.
     """
     app = ctx.ensure_object(App)
     chosen = [app.path(path) for path in paths]
@@ -92,7 +90,7 @@ def _growing(paths: Sequence[Path], formats: dict[Path, str]) -> Iterator[Found]
                     formats[file] = importers.detect(Recording(file))
                 except BadInput:
                     continue  # it is empty so far, or no transcript
-            if importers.importer(formats[file]).GROWS:
+            if importers.importer(formats[file]).grows:
                 yield formats[file], file
 
 

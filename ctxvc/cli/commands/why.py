@@ -23,12 +23,11 @@ _WIDE = 2_000
 @json_option
 @click.pass_obj
 def why(app: App, target: str) -> None:
-    """Shows the session and step that wrote it, the person's request, the model's text, the calls and the notes. For a
-    whole file, shows its lines by conversation.
+    """Shows the session and step that wrote it, the request, the model's text, the calls and the notes; of a whole
+    file, its lines by conversation.
 
-    The recorded edits of a file are replayed between its commits; a line belongs to the edit that made it, no matter
-    who committed it. Lines that no edit explains are attributed to a person or reported as unknown. `ctxvc install
-    post-commit` also records which session made each commit.
+    A line belongs to the recorded edit that made it, no matter who committed it; lines that no edit explains are a
+    person's or unknown. `ctxvc install post-commit` also records which session made each commit.
     """
     code = code_of(app.folder, target)
     with app.store() as store:

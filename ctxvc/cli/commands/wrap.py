@@ -59,14 +59,15 @@ def wrap(
 ) -> None:
     """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
     exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
-    the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, qwen, crush, aider, mini,
-    openhands, goose.
+    the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, pi, qwen, crush, aider,
+    mini, openhands, goose.
 
     With --budget, prompts are kept below so many tokens: what leaves is in the store, and the model can read it back.
 
     Where ANTHROPIC_BASE_URL or a like variable is set, or --upstream given, requests go on to there.
     """
     from ctxvc import loopback
+    from ctxvc.cli.remotes.auto_push import AutoPush
     from ctxvc.cli.wrapped_agent import OwnProxy, end_as, run
     from ctxvc.core import variables
     from ctxvc.wire import agents, forward, trouble
@@ -113,6 +114,8 @@ def wrap(
         status = run([command[0], *settings.arguments, *command[1:]], env, proxy)
     finally:
         proxy.close()
+        if not variables.is_recording_off(app.env) and app.store_place().exists():
+            AutoPush(app.env)(app.store_place())
     if reported := proxy.errors():
         app.output.note(f"ctxvc: {reported}")
     if managed:
@@ -140,12 +143,13 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
 
 
 def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]:
-    """Upstream → base URL at the proxy."""
+    """What stands for a name in braces: the base URL at the proxy of each upstream, and the folder of our files."""
+    from ctxvc.cli.hosts import hooks
     from ctxvc.wire.forward import HOSTS
 
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
-    return {**urls, "any": address}
+    return {**urls, "any": address, "hooks": str(hooks.folder())}
 
 
 def _report(app: App, since: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import msgspec
@@ -17,7 +17,6 @@ from ctxvc.errors import CtxvcError
 
 if TYPE_CHECKING:
     from ctxvc.replay.judge.cuts import Cut
-    from ctxvc.replay.judge.figures import Judged, Perceived, Preferred, Share
     from ctxvc.replay.judge.inquiry import Ask, Inquiry
     from ctxvc.replay.work import Setup, Source
 
@@ -151,9 +150,9 @@ def model_answers(
         records=str(file.path),
         questions=questions,
         from_file=len(records) - questions,
-        judged=[_judged(one) for one in figures.judged(records)],
-        preferred=[_preferred(one) for one in figures.preferred(records)],
-        perceived=[_perceived(one) for one in figures.perceived(records)],
+        judged=[msgspec.convert(one, JudgedItem, from_attributes=True) for one in figures.judged(records)],
+        preferred=[msgspec.convert(one, PreferredItem, from_attributes=True) for one in figures.preferred(records)],
+        perceived=[msgspec.convert(one, PerceivedItem, from_attributes=True) for one in figures.perceived(records)],
     )
 
 
@@ -216,50 +215,6 @@ def _note_left_out(app: App, task: Inquiry) -> None:
             f"not everything was asked: the next cut needs {counted(task.wanting, 'question')}, and {task.left} are "
             "left (hint: continue with a larger --judge-most)"
         )
-
-
-def _judged(one: Judged) -> JudgedItem:
-    figures = _rounded_figures(one)
-    agreement = msgspec.structs.asdict(figures.pop("agreement"))
-    return JudgedItem(
-        **figures
-        | agreement
-        | {
-            "no_impact": _item(one.no_impact),
-            "certain": _item(one.certain),
-            "dimensions": {name: round(value, 4) for name, value in one.dimensions.items()},
-            "culprits": list(one.culprits),
-            "kappa": _rounded(one.agreement.kappa),
-        }
-    )
-
-
-def _preferred(one: Preferred) -> PreferredItem:
-    figures = _rounded_figures(one)
-    shares: dict[str, Any] = {
-        f"{name}_{place}": _item(share)
-        for name in ("raw", "calibrated")
-        for place, share in zip(("first", "second"), figures.pop(name), strict=True)
-    }
-    return PreferredItem(**figures, **shares)
-
-
-def _perceived(one: Perceived) -> PerceivedItem:
-    return PerceivedItem(**_rounded_figures(one) | {"right": _item(one.right)})
-
-
-def _rounded_figures(one: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a struct, its numbers rounded."""
-    fields = msgspec.structs.asdict(one).items()
-    return {name: _rounded(value) if isinstance(value, float) else value for name, value in fields}
-
-
-def _item(one: Share) -> ShareItem:
-    return ShareItem(share=_rounded(one.share), total=one.total, low=round(one.low, 4), high=round(one.high, 4))
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 def _judged_table(items: Sequence[JudgedItem]) -> Table:

@@ -150,19 +150,31 @@ def part(block: Mapping[str, Any] | str, role: Role, origin: Origin, *, input_by
         case {"type": "image" | "document" as kind}:
             return Part(kind=kind, role=role, origin=origin, body=compact(block), ext="json")
         case _:
-            return Part(kind="other", role=role, origin=origin, body=compact(block), ext="json")
+            return other_part(block, role, origin)
 
 
-def call_part(name: str, call: str, arguments: bytes, *, origin: Origin = "model", **extra: Any) -> Part:
-    """A tool call. `arguments` are kept byte for byte; they are JSON, or the text a model wrote in its place."""
+def other_part(value: Any, role: Role, origin: Origin, **extra: Any) -> Part:
+    """A part that is kept verbatim, since its kind or shape is unknown."""
+    return Part(kind="other", role=role, origin=origin, body=compact(value), ext="json", extra=extra)
+
+
+def call_part(name: str, call: str, arguments: Any, *, origin: Origin = "model", **extra: Any) -> Part:
+    """A tool call. Bytes and texts are kept as they are: JSON, or what a model wrote in its place; a value is JSON."""
+    if not isinstance(arguments, bytes):
+        arguments = display.encode(arguments) if isinstance(arguments, str) else compact(arguments)
     ext = "json" if parsed(arguments, dict) is not None else text_ext(arguments)
     return Part(
         kind="tool_use", role="assistant", origin=origin, body=arguments, ext=ext, call=call, tool=name, extra=extra
     )
 
 
-def result_part(content: str | bytes, call: str, *, tool: str = "", error: bool = False, **extra: Any) -> Part:
-    """The result of a call: text, or a tool's bytes whether or not they are UTF-8."""
+def result_part(
+    content: str | bytes | list[Any], call: str, *, tool: str = "", error: bool = False, **extra: Any
+) -> Part:
+    """The result of a call: text, a tool's bytes whether or not they are UTF-8, or blocks of the Messages API."""
+    if isinstance(content, list):
+        block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error, **extra}
+        return msgspec.structs.replace(part(block, "user", "tool"), tool=tool)
     body = display.encode(content) if isinstance(content, str) else content
     return Part(
         kind="tool_result",
@@ -195,7 +207,7 @@ def _result_part(block: Mapping[str, Any], call: str, origin: Origin) -> Part:
             # A result that is itself the text of a JSON document must not be taken for a list of parts.
             extra["ctxvc"] = {"parts": True}
         case _:
-            return Part(kind="other", role="user", origin=origin, body=compact(block), ext="json")
+            return other_part(block, "user", origin)
     return Part(
         kind="tool_result",
         role="user",

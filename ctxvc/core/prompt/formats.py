@@ -1,7 +1,7 @@
-"""A prompt as a request of the Messages API, or of OpenAI's chat completions.
+"""A prompt as a request of the Messages API.
 
-What is written is in a normal form, and importing it and writing it again gives the same: each API has several
-spellings of one message, and `normalise_anthropic` and `normalise_openai` say which of them we write.
+What is written is in a normal form, and importing it and writing it again gives the same: the API has several
+spellings of one message, and `normalise_anthropic` says which of them we write.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
 
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
-from ctxvc.core.prompt import openai_elements as elements
 from ctxvc.core.prompt.outline import Piece
 
 T = TypeVar("T")
@@ -47,8 +45,8 @@ def anthropic(prompt: Prompt) -> dict[str, Any]:
     """
     request = {
         "model": prompt.model,
-        "system": _unmarked(prompt.system),
-        "tools": [_unmarked(tool) for tool in prompt.tools or [] if "name" in tool],
+        "system": unmarked(prompt.system),
+        "tools": [unmarked(tool) for tool in prompt.tools or [] if "name" in tool],
         "messages": _messages((piece.role, block) for piece in prompt.pieces for block in content(piece)),
     }
     return {name: value for name, value in request.items() if value or name == "messages"}
@@ -98,7 +96,7 @@ def _blocks(piece: Piece) -> Iterator[dict[str, Any]]:
         yield block_of(piece)
     elif piece.kind == "tool_result":
         block = block_of(piece)
-        yield {**block, "content": [item for item in block.get("content", []) if _has_place(item)]}
+        yield {**block, "content": [item for item in block.get("content", []) if has_place(item)]}
     elif piece.kind not in ("thinking", "other"):
         yield block_of(piece)
 
@@ -126,7 +124,7 @@ def _listed(content: Any) -> list[Any]:
 def _normal_block(block: Any) -> Any:
     if isinstance(block, str):
         return {"type": "text", "text": block}
-    block = _unmarked(block)
+    block = unmarked(block)
     match block:
         case {"type": "tool_result", **rest} if isinstance(rest.get("content"), str | list | None):
             content = [item for item in map(_normal_block, _listed(rest.pop("content", None))) if not _is_empty(item)]
@@ -148,209 +146,24 @@ def is_no_result(block: dict[str, Any]) -> bool:
     return block.get("type") != "tool_result"
 
 
-def _unmarked(value: Any) -> Any:
+def unmarked(value: Any) -> Any:
     """`value`, or each item of it, without its cache mark: marks belong to a request, not to what it says."""
     if isinstance(value, list):
-        return [_unmarked(item) for item in value]
+        return [unmarked(item) for item in value]
     if isinstance(value, dict):
         return {name: item for name, item in value.items() if name != "cache_control"}
     return value
 
 
-def openai_chat(prompt: Prompt) -> dict[str, Any]:
-    """The body of a chat completions request, its messages in the form of `normalise_openai`.
-
-    Results become messages of the role `tool`, images data URLs, and the arguments of a call are its body as it is.
-    Left out is what this form has no place for: thinking that did not come as `reasoning_content`, whether a result
-    is an error, tools that the provider runs, and blocks of the Messages API other than text, images, PDF documents,
-    calls and results.
-    """
-    messages: list[dict[str, Any]] = []
-    match prompt.system:
-        case str(content):
-            messages.append({"role": "system", "content": content})
-        case list(blocks):
-            messages.append(
-                {"role": "system", "content": [_text(block["text"]) for block in blocks if "text" in block]}
-            )
-    calls = {piece.call: piece for piece in prompt.pieces if piece.kind == "tool_use"}
-    for (_, role), group in groupby(prompt.pieces, attrgetter("message", "role")):
-        pieces = list(group)
-        messages += [
-            _tool_message(piece, calls.get(piece.call, piece)) for piece in pieces if piece.kind == "tool_result"
-        ]
-        if others := [piece for piece in pieces if piece.kind != "tool_result"]:
-            messages.append(_chat_message(role, others))
-    request = {
-        "model": prompt.model,
-        "messages": normalise_openai(messages),
-        "tools": [tool for tool in map(elements.function, prompt.tools or []) if tool],
-    }
-    return {name: value for name, value in request.items() if value or name == "messages"}
-
-
-def normalise_openai(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of a chat completions request as `openai_chat` writes them. What it changes means the same to the API:
-
-    - The system and developer messages at the start that have only text are one system message; its content is a
-      string where it is one text.
-    - A message that says nothing is absent, but for a result; a result without content has an empty one.
-    - A call without arguments has empty ones; an id that is null is absent.
-    - `cache_control`, which some gateways take, is absent from messages and their parts.
-    """
-    kept_messages = [message for message in map(_normal_message, messages) if _says_something(message)]
-    texts: list[str] = []
-    count = 0
-    while count < len(kept_messages) and (instructions := _instructions(kept_messages[count])):
-        texts += instructions
-        count += 1
-    if not count:
-        return kept_messages
-    content = texts[0] if len(texts) == 1 else [_text(value) for value in texts]
-    return [{"role": "system", "content": content}, *kept_messages[count:]]
-
-
-def _normal_message(message: dict[str, Any]) -> dict[str, Any]:
-    message = _unmarked(message)
-    if isinstance(message.get("content"), list):
-        message["content"] = _unmarked(message["content"])
-    if isinstance(message.get("tool_calls"), list):
-        message["tool_calls"] = [_normal_call(call) for call in message["tool_calls"]]
-    if message.get("role") in ("tool", "function"):
-        message.setdefault("content", "")
-        if message.get("tool_call_id", "") is None:
-            del message["tool_call_id"]
-    return message
-
-
-def _normal_call(call: Any) -> Any:
-    match call:
-        case {"function": {"name": str()} as inner}:
-            call = {**call, "function": {"arguments": "", **inner}}
-        case {"custom": {"name": str()} as inner}:
-            call = {**call, "custom": {"input": "", **inner}}
-        case _:
-            return call
-    return {name: value for name, value in call.items() if name != "id" or value is not None}
-
-
-def _says_something(message: dict[str, Any]) -> bool:
-    fields = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
-    return message.get("role") in ("tool", "function") or any(message.get(name) for name in fields)
-
-
-def _instructions(message: dict[str, Any]) -> list[str]:
-    """The texts of a message that is nothing but instructions; else none."""
-    match message:
-        case {"role": "system" | "developer", "content": str(content), **rest} if not rest:
-            return [content]
-        case {"role": "system" | "developer", "content": list(parts), **rest} if not rest:
-            texts = [part["text"] for part in parts if _is_plain(part)]
-            return texts if len(texts) == len(parts) and all(texts) else []
-    return []
-
-
-def _tool_message(piece: Piece, call: Piece) -> dict[str, Any]:
-    """The message that a result becomes; it answers `call` by the id that the call is written with."""
-    notes, call_notes = piece.extra.get("openai", {}), call.extra.get("openai", {})
-    content: Any = display.decode(piece.body)
-    if notes.get("parsed"):
-        content = wire.parse(piece.body)
-    elif notes.get("parts"):
-        forms = notes.get("items", {})
-        items = block_of(piece).get("content") or [_text("")]
-        content = [_result_item(item, forms.get(str(number), {})) for number, item in enumerate(items)]
-    elif wire.own_metadata(piece.extra).get("parts"):
-        content = [_result_item(item, {}) for item in block_of(piece).get("content", ()) if _has_place(item)]
-    own_id = notes.get("id", piece.call)
-    answered = {"role": notes.get("role", "tool"), "tool_call_id": own_id and call_notes.get("id", piece.call)}
-    if call_notes.get("field") == "function_call":
-        answered = {"role": "function", "name": call.tool}
-    return {**answered, "content": content, **notes.get("message", {})}
-
-
-def _result_item(item: Any, form: dict[str, Any]) -> Any:
+def has_place(item: Any) -> bool:
+    """Whether an item of a result is in every form: a text, or a picture that is no file at the provider's."""
     match item:
-        case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
-            return _image_part(url, form)
-        case {"type": "text"}:
-            return {**item, **form}
-    return item
-
-
-def _has_place(item: Any) -> bool:
-    """Whether an item of a result of the Messages API can be written here."""
-    match item:
-        case {"type": "image", "source": dict(source)}:
-            return elements.image_url(source) is not None
-        case {"type": "text", "text": str()}:
+        case {"type": "image", "source": {"type": "base64", "media_type": str(), "data": str()}}:
+            return True
+        case {"type": "image", "source": {"type": "url", "url": str()}} | {"type": "text", "text": str()}:
             return True
     return False
 
 
-def _chat_message(role: str, pieces: list[Piece]) -> dict[str, Any]:
-    marks = pieces[0].extra.get("openai", {})
-    content: list[Any] = []
-    calls: list[Any] = []
-    fields: dict[str, Any] = {}
-    for piece in pieces:
-        match piece.kind, piece.extra.get("openai", {}).get("field", ""):
-            case "other", "message":
-                message: dict[str, Any] = wire.parse(piece.body)
-                return message
-            case "other", "content":
-                content.append(wire.parse(piece.body))
-            case "other", "tool_calls":
-                calls.append(wire.parse(piece.body))
-            case "tool_use", "function_call":
-                fields["function_call"] = {"name": piece.tool, "arguments": display.decode(piece.body)}
-            case "tool_use", _:
-                calls.append(_call(piece))
-            case (("thinking" | "assistant"), ("reasoning_content" | "refusal") as field):
-                fields[field] = display.decode(piece.body)
-            case _:
-                content += _content_part(piece)
-    if len(content) == 1 and _is_plain(content[0]) and not marks.get("parts"):
-        fields["content"] = content[0]["text"]
-    elif content:
-        fields["content"] = content
-    if calls:
-        fields["tool_calls"] = calls
-    return {"role": marks.get("role", role), **fields, **marks.get("message", {})}
-
-
-def _content_part(piece: Piece) -> Iterator[dict[str, Any]]:
-    """The part of a message's content that a piece becomes; none for what has no place here."""
-    form = piece.extra.get("openai", {}).get("part", {})
-    if piece.kind not in ("image", "document", "other", "thinking"):
-        yield {**_text(display.decode(piece.body)), **form}
-        return
-    match block_of(piece):
-        case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
-            yield _image_part(url, form)
-        case {"type": "document", "source": {"type": "base64"} as source, **rest}:
-            file_data = elements.image_url(source)
-            yield {"type": "file", "file": {"filename": rest.get("title") or "document.pdf", "file_data": file_data}}
-
-
-def _image_part(url: str, form: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "image_url", **form, "image_url": {"url": url, **form.get("image_url", {})}}
-
-
-def _call(piece: Piece) -> dict[str, Any]:
-    notes = piece.extra.get("openai", {})
-    form = notes.get("call", {"type": "function", "function": {}})
-    kind, field = ("function", "arguments") if isinstance(form.get("function"), dict) else ("custom", "input")
-    arguments = wire.parse(piece.body) if notes.get("parsed") else display.decode(piece.body)
-    return {"id": notes.get("id", piece.call), **form, kind: {"name": piece.tool, field: arguments, **form[kind]}}
-
-
 def _text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
-
-
-def _is_plain(part: Any) -> bool:
-    match part:
-        case {"type": "text", "text": str(), **other}:
-            return not other
-    return False

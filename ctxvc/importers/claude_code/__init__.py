@@ -1,29 +1,6 @@
 """Claude Code's transcripts, as an importer; `read` has it."""
 
-from ctxvc.importers.claude_code.read import (
-    ENDINGS,
-    FORMAT,
-    GROWS,
-    beside,
-    conversations,
-    files,
-    folders,
-    recordings,
-    sniff,
-    stamp,
-    state,
-)
+from ctxvc.importers.claude_code.events import FORMAT
+from ctxvc.importers.claude_code.read import IMPORTER
 
-__all__ = [
-    "ENDINGS",
-    "FORMAT",
-    "GROWS",
-    "beside",
-    "conversations",
-    "files",
-    "folders",
-    "recordings",
-    "sniff",
-    "stamp",
-    "state",
-]
+__all__ = ["FORMAT", "IMPORTER"]

@@ -21,27 +21,7 @@ from ctxvc.importers.claude_code.provenance import exported
 from ctxvc.importers.claude_code.truncation import with_whole
 from ctxvc.importers.claude_code.window import settings_beside
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import LINES, Conversations, State, file_stamp, file_state, of_project
-
-__all__ = [
-    "ENDINGS",
-    "FORMAT",
-    "GROWS",
-    "beside",
-    "conversations",
-    "events",
-    "files",
-    "folders",
-    "is_of_project",
-    "own_events",
-    "recordings",
-    "sniff",
-    "stamp",
-    "state",
-]
-
-ENDINGS = LINES
-GROWS = True
+from ctxvc.importers.protocol import LINES, Conversations, Importer, State, file_state, of_project
 
 #: Files beside sub-agents' own that hold the host's side requests: the whole conversation sent again to summarise
 #: it, or to guess the next prompt.
@@ -200,13 +180,24 @@ def files(path: Path) -> Iterator[Path]:
     yield from (file for file in path.with_suffix("").rglob("*") if file.is_file())
 
 
-stamp = file_stamp
-
-
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of a transcript a store has; an export of ours that was not continued counts as whole."""
     recorded = file_state(path, positions)
     return "whole" if recorded == "missing" and _is_export(path) else recorded
+
+
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=conversations,
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    beside=beside,
+    files=files,
+    state=state,
+)
 
 
 def _is_export(path: Path) -> bool:

@@ -9,7 +9,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
 from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini_edit import items, media_block
-from ctxvc.forms.values import text_of
+from ctxvc.forms.values import objects, text_of
 
 #: How texts begin that the host puts before what a person says.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")
@@ -51,7 +51,7 @@ def _prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
             return [wire.text_part(value, "user", origin)] if value else []
         case {"inlineData": dict(media)} if block := media_block(media):
             return [wire.part(block, "user", origin)]
-    return [Part(kind="other", role="user", origin=origin, body=wire.compact(item), ext="json")]
+    return [wire.other_part(item, "user", origin)]
 
 
 def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -70,7 +70,7 @@ def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
                 if value:
                     parts.append(wire.text_part(value, "assistant", "model"))
             case _:
-                parts.append(Part(kind="other", role="assistant", origin="model", body=wire.compact(item), ext="json"))
+                parts.append(wire.other_part(item, "assistant", "model"))
     return tuple(parts)
 
 
@@ -107,8 +107,7 @@ def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    requests = record.get("toolCalls")
-    return [call for call in requests if isinstance(call, dict)] if isinstance(requests, list) else []
+    return objects(record.get("toolCalls"))
 
 
 def usage(tokens: Any) -> dict[str, int]:

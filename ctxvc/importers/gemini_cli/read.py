@@ -21,14 +21,12 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import gemini
-from ctxvc.forms.values import text_of
-from ctxvc.importers.file import Line, Recording
+from ctxvc.forms.values import text_in
+from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.gemini_cli import parts as gemini_parts
-from ctxvc.importers.protocol import LINES, State, file_stamp, lines_state, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
 FORMAT = "gemini-cli"
-ENDINGS = LINES
-GROWS = True
 
 _MISSING = ("the system prompt", "the tool definitions")
 #: Messages for the person in front of it; `info` is one of these unless it has a picture.
@@ -89,7 +87,7 @@ def beside(path: Path) -> list[Path]:
     if not path.name.startswith("session-"):
         return []
     header = wire.parsed(Recording(path).first_line(), dict) or {}
-    session = _text(header, "sessionId")
+    session = text_in(header, "sessionId")
     return sorted((path.parent / session).glob("*.jsonl")) if _SESSION_ID.fullmatch(session) else []
 
 
@@ -103,30 +101,28 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of the session at `path` a store has that took those with these ids up to these positions."""
     recording = Recording(path)
     header = wire.parsed(recording.first_line(), dict) or {}
-    return lines_state(path, positions, _source(recording.stem, _text(header, "sessionId")), _MESSAGE)
+    return lines_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
 
 
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording.stem, _project_root(recording.path))
-    for line in recording.lines():
-        if _CLOCK.fullmatch(line.data):
-            continue
-        try:
-            record = wire.parse(line.data)
-        except ValueError:
-            # A last line without a newline is still being written: it is read once it is complete.
-            if not line.complete:
-                continue
-            record = None
-        try:
-            yield from session.events(record if isinstance(record, dict) else {}, line)
-        except RecursionError:
-            yield Warned(text="the line is nested too deep", line=line.number)
+    for line, record in json_lines(line for line in recording.lines() if not _CLOCK.fullmatch(line.data)):
+        yield from session.events(record if isinstance(record, dict) else {}, line)
 
 
-conversations = single(events)
-stamp = file_stamp
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    beside=beside,
+    files=files,
+    state=state,
+)
 
 
 class _Session:
@@ -159,7 +155,7 @@ class _Session:
             return
         match record:
             case {"$set": dict(fields)}:
-                if (title := _text(fields, "summary")) and not self._scope:
+                if (title := text_in(fields, "summary")) and not self._scope:
                     yield Opened(format=FORMAT, title=title, grows=True)
                 if isinstance(messages := fields.get("messages"), list):
                     self._list = [message for message in messages if _is_message(message)]
@@ -174,8 +170,8 @@ class _Session:
 
     def _open(self, header: dict[str, Any]) -> Opened:
         self._opened, self._described = True, bool(header)
-        session = _text(header, "sessionId")
-        if _text(header, "kind") == "subagent":
+        session = text_in(header, "sessionId")
+        if text_in(header, "kind") == "subagent":
             # Lower case, so that no two scopes differ by case only.
             self._scope = name_rules.slug(f"agent-{session[:8]}".lower(), "agent")
         return Opened(
@@ -183,7 +179,7 @@ class _Session:
             source=_source(self._stem, session) if header else "",
             name="gemini-" + name_rules.slug((session or self._stem)[:8]),
             cwd=self._root,
-            time=_text(header, "startTime"),
+            time=text_in(header, "startTime"),
             agent="Gemini CLI",
             missing=_MISSING,
             grows=True,
@@ -200,12 +196,12 @@ class _Session:
             label = display.one_line(kind, 40)
             yield from self._warning(f"messages of an unknown type are skipped: {label!r}", line)
             return
-        if (model := _text(record, "model")) and kind == "gemini" and model != self._model:
+        if (model := text_in(record, "model")) and kind == "gemini" and model != self._model:
             self._model = model
             yield Opened(format=FORMAT, model=model, grows=True)
         results = gemini.result_parts(record.get("content"))
         if not self._scope:
-            yield from self._changed_results(results, line.end, _text(record, "timestamp"))
+            yield from self._changed_results(results, line.end, text_in(record, "timestamp"))
         for message in self._messages(record, name, results):
             yield Said(message=message, end=line.end, scope=self._scope)
 
@@ -214,12 +210,12 @@ class _Session:
 
         `results` are those in its content.
         """
-        is_new, time = name not in self._keys, _text(record, "timestamp")
+        is_new, time = name not in self._keys, text_in(record, "timestamp")
         if record["type"] == "gemini":
             calls = tuple(part for part in gemini_parts.calls(record) if part.call not in self._calls)
             for part in calls:
                 self._calls[part.call], self._tools[part.call] = name, part.tool
-            model, used = _text(record, "model"), gemini_parts.usage(record.get("tokens"))
+            model, used = text_in(record, "model"), gemini_parts.usage(record.get("tokens"))
             messages = [
                 Message(role="assistant", parts=parts, reply=name, time=time, model=model, usage=used)
                 for parts in (gemini_parts.reply(record) if is_new else (), calls)
@@ -339,7 +335,7 @@ class _Session:
         """The prompt with other messages in the place of some, or without some in between."""
         current = frozenset(here.current)
         dropped = [name for name in self._prompt if name not in current]
-        time = _text(here.new[0], "timestamp") if here.new else ""
+        time = text_in(here.new[0], "timestamp") if here.new else ""
         if not dropped and not here.before:
             for record in here.new:
                 for message in self._added(record):
@@ -358,7 +354,7 @@ class _Session:
 
     def _changed(self, record: dict[str, Any], end: int) -> Iterator[Event]:
         """What the prompt has from now on in the place of a message's text, and of results."""
-        time, likeness = _text(record, "timestamp"), _likeness(record)
+        time, likeness = text_in(record, "timestamp"), _likeness(record)
         name = self._alias.get(record["id"], record["id"])
         if self._scope:
             return
@@ -405,7 +401,3 @@ def _likeness(record: Mapping[str, Any]) -> str:
     """What a message is known by under another id; empty for one without a text."""
     value = gemini_parts.text(record.get("content"))
     return f"{record['type']}\n{value}" if value else ""
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    return text_of(record.get(key))

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 from ctxvc.core.recording.events import Event
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
-from ctxvc.importers.protocol import Conversations, Stamp, State, nothing_beside
+from ctxvc.importers.protocol import Conversations, Importer, Stamp, State
 
 if TYPE_CHECKING:
     from ctxvc.importers.opencode.database import Session
 
 FORMAT = "opencode"
-ENDINGS = ("opencode.db",)
-GROWS = True
 
 _MAGIC = b"SQLite format 3\0"
 _STATEMENT = b"CREATE TABLE"
@@ -99,7 +97,18 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
     return "grown" if grown else "whole"
 
 
-beside = nothing_beside
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=conversations,
+    endings=("opencode.db",),
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    files=files,
+    stamp=stamp,
+    state=state,
+)
 
 
 def _is_of(session: Session, projects: Iterable[Path]) -> bool:

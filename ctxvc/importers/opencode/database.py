@@ -17,6 +17,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
+from ctxvc.forms.values import text_of
 from ctxvc.importers.file import LONGEST
 
 T = TypeVar("T")
@@ -101,10 +102,10 @@ def sessions(connection: sqlite3.Connection, root: str = "") -> list[Session]:
     return [
         Session(
             id=name,
-            parent=_text(parent),
-            directory=_text(directory),
-            title=_text(title),
-            version=_text(version),
+            parent=text_of(parent),
+            directory=text_of(directory),
+            title=text_of(title),
+            version=text_of(version),
             created=created if isinstance(created, int) else 0,
         )
         for name, parent, directory, title, version, created in rows
@@ -202,7 +203,3 @@ def _has(connection: sqlite3.Connection, table: str, columns: set[str]) -> bool:
 
 def _object(data: object) -> dict[str, Any] | None:
     return wire.parsed(data, dict) if isinstance(data, bytes) else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -16,6 +16,8 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.usage import sound
+from ctxvc.forms import elements
+from ctxvc.forms.values import text_in
 from ctxvc.importers.opencode.database import Session, Stored, Tree
 
 FORMAT = "opencode"
@@ -100,7 +102,7 @@ def _clearings(messages: list[Stored]) -> Iterator[_Entry]:
                     "state": {"status": "completed", "time": {"compacted": int(moment)}},
                 } if call:
                     end = min(max(moment, position), _OPEN)
-                    parts = (wire.result_part(_CLEARED, call, tool=_text(part, "tool")),)
+                    parts = (wire.result_part(_CLEARED, call, tool=text_in(part, "tool")),)
                     edits.append((end, 1, Edited(end=end, call=call, parts=parts, time=_time(moment))))
     return iter(sorted(edits, key=lambda edit: edit[0]))
 
@@ -150,7 +152,7 @@ class _Conversation:
             yield Forked(after=after, end=end, time=_time(item.created))
 
     def _spoken(self, item: Stored, end: int, scope: str, task: str) -> Iterator[Event]:
-        match _text(item.info, "role"):
+        match text_in(item.info, "role"):
             case "user":
                 parts = tuple(_incoming(item.parts, to_agent=bool(scope)))
                 message = Message(role="user", parts=parts, key=item.id, time=_time(item.created))
@@ -166,16 +168,16 @@ class _Conversation:
         for part in item.parts:
             if part.get("type") == "compaction":
                 self._asked[item.id] = message
-                self._tails[item.id] = _text(part, "tail_start_id")
+                self._tails[item.id] = text_in(part, "tail_start_id")
         if [part.get("text") for part in item.parts] == [_STANDING["subtask"]]:
             self._by_person.add(item.id)
 
     def _replied(self, item: Stored, end: int, scope: str, task: str) -> Iterator[Event]:
-        info, parent = item.info, _text(item.info, "parentID")
+        info, parent = item.info, text_in(item.info, "parentID")
         if info.get("error") and not _is_sent(item):
             return  # opencode leaves it out of every prompt
         caller: Origin = "human" if parent in self._by_person else "model"
-        model = _text(info, "modelID")
+        model = text_in(info, "modelID")
         if not scope and model and model != self._model:
             self._model = model
             yield Opened(format=FORMAT, model=model, grows=True)
@@ -196,13 +198,13 @@ class _Conversation:
             if results:
                 outputs = Message(role="user", parts=results, key=f"{key}/results", time=_completed(item))
                 yield Said(message=outputs, end=end, scope=scope, task=task)
-        if _text(info, "finish") not in ("", "tool-calls", "unknown") or info.get("error"):
+        if text_in(info, "finish") not in ("", "tool-calls", "unknown") or info.get("error"):
             yield Closed(end=end, scope=scope)
 
     def _compacted(self, item: Stored, end: int, scope: str, parent: str) -> Iterator[Event]:
-        if not _text(item.info, "finish"):
+        if not text_in(item.info, "finish"):
             return  # it is not complete, and nothing left
-        texts = [_text(part, "text") for part in item.parts if part.get("type") == "text"]
+        texts = [text_in(part, "text") for part in item.parts if part.get("type") == "text"]
         parts = tuple(wire.text_part(text, "assistant", "model") for text in texts if text)
         summary = Message(role="assistant", parts=parts, key=item.id, time=_completed(item))
         staying = self._staying(self._tails[parent], parent)
@@ -263,8 +265,7 @@ def _media(url: str) -> dict[str, Any] | None:
     match = _DATA_URL.fullmatch(url)
     if not match or not match[1].startswith(("image/", "application/pdf")):
         return None
-    kind = "image" if match[1].startswith("image/") else "document"
-    return {"type": kind, "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+    return elements.media(match[1], match[2])
 
 
 def _is_sent(item: Stored) -> bool:
@@ -323,15 +324,14 @@ def _result(call: str, name: str, state: dict[str, Any]) -> Part | None:
     match state:
         case {"status": "completed", "output": str(output)}:
             attachments = state.get("attachments")
-            urls = [_text(one, "url") for one in attachments if isinstance(one, dict)] if attachments else []
+            urls = [text_in(one, "url") for one in attachments if isinstance(one, dict)] if attachments else []
             if images := [media for url in urls if (media := _media(url))]:
-                content = [{"type": "text", "text": output}, *images]
-                return wire.part({"type": "tool_result", "tool_use_id": call, "content": content}, "user", "tool")
+                return wire.result_part([{"type": "text", "text": output}, *images], call)
             return wire.result_part(output, call, tool=name)
         case {"status": "error", "metadata": {"interrupted": True, "output": str(output)}}:
             return wire.result_part(output, call, tool=name)
         case {"status": "error"}:
-            return wire.result_part(_text(state, "error"), call, tool=name, error=True)
+            return wire.result_part(text_in(state, "error"), call, tool=name, error=True)
     return None
 
 
@@ -370,8 +370,3 @@ def _time(moment: int) -> str:
         return datetime.fromtimestamp(moment / 1000, timezone.utc).isoformat(timespec="milliseconds")
     except (OverflowError, OSError, ValueError):
         return ""
-
-
-def _text(record: Mapping[str, Any], key: str) -> str:
-    value = record.get(key)
-    return value if isinstance(value, str) else ""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ctxvc.core import display
-from ctxvc.core.conversion import fields
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
+from ctxvc.forms.usage import token_counts
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.openhands.messages import Messages
@@ -203,7 +203,7 @@ def _reports(state: Any) -> Iterator[dict[str, Any]]:
 
 def _usage_by_response(state: Any) -> dict[str, dict[str, int]]:
     return {
-        text_of(report.get("response_id")): fields.usage(
+        text_of(report.get("response_id")): token_counts(
             report.get("prompt_tokens"),
             report.get("cache_read_tokens"),
             report.get("cache_write_tokens"),

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
-from ctxvc.core.prompt import openai_elements as elements
+from ctxvc.forms import elements
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -74,10 +71,8 @@ class Messages:
         name = text_of(inner.get("name")) or text_of(event.get("tool_name"))
         if not identifier or not name:
             return None
-        arguments = inner.get("arguments", {})
         self._tools[identifier] = name
-        body = display.encode(arguments) if isinstance(arguments, str) else wire.compact(arguments)
-        return wire.call_part(name, identifier, body)
+        return wire.call_part(name, identifier, inner.get("arguments", {}))
 
     def _result(self, kind: str, event: dict[str, Any]) -> list[Part]:
         call = text_of(event.get("tool_call_id"))
@@ -97,8 +92,7 @@ class Messages:
         if all(item["type"] == "text" and item.keys() == {"type", "text"} for item in items):
             # The Messages API's several texts are one to every reader; a result of one text is plain.
             return [wire.result_part("".join(item["text"] for item in items), call, tool=tool, error=failed)]
-        block = {"type": "tool_result", "tool_use_id": call, "content": items, "is_error": failed}
-        return [msgspec.structs.replace(wire.part(block, "user", "tool"), tool=tool)]
+        return [wire.result_part(items, call, tool=tool, error=failed)]
 
 
 def _reasoning(reply: dict[str, Any]) -> Iterator[Part]:

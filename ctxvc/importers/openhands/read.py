@@ -19,12 +19,10 @@ from ctxvc.forms.values import text_of
 from ctxvc.importers.documents import mapping, text_at
 from ctxvc.importers.file import Recording
 from ctxvc.importers.openhands.conversation import SUBAGENTS, Conversation, source_of
-from ctxvc.importers.protocol import Stamp, State, single
+from ctxvc.importers.protocol import Importer, Stamp, State, single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "openhands"
-ENDINGS = (".json",)
-GROWS = True
 
 _STATE = "base_state.json"
 _EVENTS = "events"
@@ -107,9 +105,6 @@ def events(recording: Recording) -> Iterator[Event]:
             yield Warned(text=f"event {number}: {bad} bytes are not UTF-8 and are kept as U+DC80 to U+DCFF")
 
 
-conversations = single(events)
-
-
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of the conversation at `path` a store has that took those with these ids up to these positions."""
     position = positions.get(source_of(_value(Recording(path)), path))
@@ -117,6 +112,21 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
         return "missing"
     newer = (file for number, file in _event_files(path) if number >= position)
     return "grown" if any(_MESSAGE.search(file.read_bytes()) for file in newer) else "whole"
+
+
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=single(events),
+    endings=(".json",),
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    beside=beside,
+    files=files,
+    stamp=stamp,
+    state=state,
+)
 
 
 def _value(recording: Recording) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 
 from ctxvc.replay import standin
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.experiments.measure import Variant, counts_at, measured
+from ctxvc.replay.experiments.measure import Sums, Totals, Variant, counts_at, evenly, measured
 from ctxvc.replay.experiments.splice import in_date_order
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.retention import Counts, Lookup
@@ -49,26 +49,19 @@ PAPER: Mapping[str, tuple[int, int, int, int]] = {
 }
 
 
-class VariantFigures(msgspec.Struct, frozen=True):
-    """A variant over all conversations: its non-trivial uses by their places, its tokens, and the stand-in's calls."""
+class VariantFigures(Sums, frozen=True):
+    """A variant over all conversations: its totals, its non-trivial uses by their outcomes, and the `transitions` from
+    it (a) to the full method (b)."""
 
-    name: str
-    policy: str
-    bare: bool
-    nt: Counts
-    calls: int
-    failed: int
-    over: int
-    total: int
-    cost: float
-    archives: int
-    reads: int
-    transitions: Transitions
+    variant: Variant
     paper: str
+    totals: Totals = Totals()
+    nt: Counts = Counts()
+    transitions: Transitions = Transitions()
 
 
 class Ablations(msgspec.Struct, frozen=True):
-    """`transitions` of each variant are those from it (a) to the full method (b)."""
+    """The figures of each variant, the full method's first."""
 
     budget: int
     conversations: int
@@ -84,20 +77,21 @@ class Ablations(msgspec.Struct, frozen=True):
         full = self.variants[0]
         rows = tuple(
             (
-                *(one.name, f"{one.policy}{', bare' if one.bare else ''}", percent(one.nt.share("visible"))),
-                *(percent(one.nt.share("routed")), percent(one.nt.share("searchable")), f"{one.total:,}"),
-                *(f"{one.cost / full.cost:.2f}", f"{one.archives} / {one.reads}", f"{one.over}, {one.failed}"),
-                one.paper,
+                *(one.variant.name, f"{one.variant.policy}{', bare' if one.variant.bare else ''}"),
+                *(percent(one.nt.share(outcome)) for outcome in ("visible", "routed", "searchable")),
+                *(f"{totals.total:,}", f"{totals.cost / full.totals.cost:.2f}"),
+                *(f"{totals.archives} / {totals.reads}", f"{totals.over}, {totals.failed}", one.paper),
             )
             for one in self.variants
+            for totals in (one.totals,)
         )
         title = f"VISTA's ablations at {self.budget:,} tokens, {self.conversations} conversations, NT uses"
         heads = ("baseline", "both", "baseline only", "VISTA only", "neither", "", "paper: both", "baseline only")
         moves = []
         for one in self.variants[1:]:
             counts = (one.transitions.both, one.transitions.only_a, one.transitions.only_b, one.transitions.neither)
-            paper = tuple(map(str, PAPER.get(one.name, ()))) or ("",) * 4
-            moves.append((one.name, *(f"{count:,}" for count in counts), "", *paper))
+            paper = tuple(map(str, PAPER.get(one.variant.name, ()))) or ("",) * 4
+            moves.append((one.variant.name, *(f"{count:,}" for count in counts), "", *paper))
         table6 = Table(
             "VISTA's transitions (Table 6): uses visible or routed",
             (*heads, "VISTA only", "neither"),
@@ -117,33 +111,15 @@ def run(
     """Each variant, the first of them the full method, on the same uses of so many conversations, evenly over their
     dates; `limit` 0 for all.
     """
-    ordered = in_date_order(conversations)
-    if 0 < limit < len(ordered):
-        ordered = [ordered[number * len(ordered) // limit] for number in range(limit)]
-    figures: list[VariantFigures] = [
-        VariantFigures(
-            variant.name, variant.policy, variant.bare, Counts(), 0, 0, 0, 0, 0.0, 0, 0, Transitions(), paper
-        )
-        for variant, paper in variants
-    ]
+    ordered = evenly(in_date_order(conversations), limit)
+    figures = [VariantFigures(variant, paper) for variant, paper in variants]
     for conversation in ordered:
         lookup, meter = Lookup(conversation, uses(conversation)), Meter(None)
         nt = [place for place, use in enumerate(lookup.uses) if use.nt]
         full = b""
-        for at, (variant, _) in enumerate(variants):
-            own = measured(conversation, lookup, variant, budget, meter)
-            full = full or own.outcomes
-            was = figures[at]
-            figures[at] = msgspec.structs.replace(
-                was,
-                nt=was.nt + counts_at(own.outcomes, nt),
-                calls=was.calls + own.calls,
-                failed=was.failed + own.failed,
-                over=was.over + own.over,
-                total=was.total + own.total,
-                cost=was.cost + own.cost,
-                archives=was.archives + own.archives,
-                reads=was.reads + own.reads,
-                transitions=was.transitions + transitions(own.outcomes, full, nt, "routed"),
-            )
+        for at, (variant, paper) in enumerate(variants):
+            outcomes, totals = measured(conversation, lookup, variant, budget, meter)
+            full = full or outcomes
+            moves = transitions(outcomes, full, nt, "routed")
+            figures[at] += VariantFigures(variant, paper, totals, counts_at(outcomes, nt), moves)
     return Ablations(budget, len(ordered), tuple(figures))

@@ -12,7 +12,7 @@ from ctxvc import policies
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, new_session
-from ctxvc.replay.experiments.measure import counts_at
+from ctxvc.replay.experiments.measure import Sums, counts_at
 from ctxvc.replay.experiments.table import Table, interval, percent
 from ctxvc.replay.measures.anchors import stands_in
 from ctxvc.replay.measures.oracle import oracle
@@ -45,7 +45,7 @@ _KEEP = "keep"
 _SUMMARY, _ORACLE = "the host's summary", "oracle"
 
 
-class Tally(msgspec.Struct, frozen=True):
+class Tally(Sums, frozen=True):
     """What a way to compact kept at so many points: of all later needs, and of those that only results hold.
 
     `size` sums what it left beside what the host left; `tokens` what it left.
@@ -58,17 +58,6 @@ class Tally(msgspec.Struct, frozen=True):
     at_risk: Counts = Counts()
     size: float = 0.0
     tokens: int = 0
-
-    def __add__(self, more: Tally) -> Tally:
-        return Tally(
-            self.way,
-            self.aside,
-            self.points + more.points,
-            self.needs + more.needs,
-            self.at_risk + more.at_risk,
-            self.size + more.size,
-            self.tokens + more.tokens,
-        )
 
 
 class Compactions(msgspec.Struct, frozen=True):

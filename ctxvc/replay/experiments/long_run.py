@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -12,18 +11,18 @@ import msgspec
 from ctxvc import policies
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.measure import counts_at, evenly
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.cost import CacheSimulation, Prices
-from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.replay.results.file import code_version
+from ctxvc.replay.results.lines import LineFile
 from ctxvc.replay.results.result import Cost, Tokens
-from ctxvc.store import files
 from ctxvc.tokens.meter import Meter
 
 NAME = "long-run"
@@ -124,9 +123,7 @@ def run(
     Each run is a line of the file `out` once it is through, and one that has a line there is not made again.
     Raises: BadInput if `out` is no file of such runs.
     """
-    ordered = in_date_order(conversations)
-    if 0 < limit < len(ordered):
-        ordered = [ordered[number * len(ordered) // limit] for number in range(limit)]
+    ordered = evenly(in_date_order(conversations), limit)
     sequence = spliced(ordered)
     lookup = Lookup(sequence.conversation, uses(sequence.conversation))
     setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
@@ -134,13 +131,17 @@ def run(
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
-    lines = _Lines(out, f"{code_version()} {sequence.conversation.sha256}")
-    runs = tuple(
-        lines.of(spec, ceiling) or lines.with_new(_run(sequence, lookup, spec, ceiling, meter))
-        for spec, ceiling in setups
-    )
+    file = LineFile(out, msgspec.json.Decoder(_Line).decode, "a long run", _BEGINNING) if out else None
+    subject = f"{code_version()} {sequence.conversation.sha256}"
+    lines = file.records if file else ()
+    earlier = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
+    runs: list[Run] = []
+    for setup in setups:
+        runs.append(earlier.get(setup) or _run(sequence, lookup, *setup, meter))
+        if file and setup not in earlier:
+            file.add([_Line(subject, runs[-1])])
     sizes = [meter.count(block.text) for block in sequence.conversation.blocks]
-    return LongRun(len(ordered), sum(sizes), runs, _uncapped(sequence, lookup, sizes))
+    return LongRun(len(ordered), sum(sizes), tuple(runs), _uncapped(sequence, lookup, sizes))
 
 
 class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run/1"):
@@ -150,39 +151,7 @@ class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run
     run: Run
 
 
-#: How a line begins.
 _BEGINNING = b'{"schema":"ctxvc-long-run/1"'
-
-
-class _Lines:
-    """The runs of the file at `path` that are of this subject; without a path there are none, and none is written."""
-
-    def __init__(self, path: Path | None, subject: str) -> None:
-        self._path = path
-        self._subject = subject
-        data = path.read_bytes() if path and path.exists() else b""
-        complete, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
-        if not (torn.startswith(_BEGINNING) or _BEGINNING.startswith(torn)):
-            raise BadInput(f"the last line of {path} is not a long run", hint="write to another file")
-        try:
-            lines = [msgspec.json.decode(line, type=_Line) for line in complete.splitlines()]
-        except msgspec.MsgspecError as error:
-            raise BadInput(f"{path} has lines that are not long runs: {error}", hint="write to another file") from error
-        if path and torn:
-            files.replace(path, complete)  # a kill left a part of a line
-        self._runs = {(line.run.policy, line.run.ceiling): line.run for line in lines if line.subject == subject}
-
-    def of(self, policy: str, ceiling: int) -> Run | None:
-        return self._runs.get((policy, ceiling))
-
-    def with_new(self, run: Run) -> Run:
-        """The run, on the disk when this returns."""
-        if self._path:
-            with self._path.open("ab") as file:
-                file.write(msgspec.json.encode(_Line(self._subject, run)) + b"\n")
-                file.flush()
-                files.sync(file.fileno())
-        return run
 
 
 def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Meter) -> Run:
@@ -249,17 +218,9 @@ def _floor(view: View) -> int:
 
 
 def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) -> tuple[Counts, Counts]:
-    blocks = sequence.conversation.blocks
-    across, within = [0] * 5, [0] * 5
-    for use, outcome in zip(uses, outcomes, strict=True):
-        if outcome == UNMEASURED:
-            continue
-        start = sequence.starts[bisect_right(sequence.starts, use.call) - 1]
-        if blocks[use.blocks[-1]].call < start:
-            across[outcome] += 1
-        elif use.nt:
-            within[outcome] += 1
-    return Counts(*across), Counts(*within)
+    across = [place for place, use in enumerate(uses) if sequence.is_across(use)]
+    within = [place for place, use in enumerate(uses) if use.nt and not sequence.is_across(use)]
+    return counts_at(outcomes, across), counts_at(outcomes, within)
 
 
 def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:

@@ -20,6 +20,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, text_of
 from ctxvc.replay.drive import new_session
+from ctxvc.replay.experiments.measure import Sums, evenly
 from ctxvc.replay.experiments.table import Table, interval, percent
 from ctxvc.replay.judge.data import whole_line
 from ctxvc.replay.measures.anchors import stands_in, words_of
@@ -61,7 +62,7 @@ _PARTS = re.compile(r"\w[./_-]\w|[a-z][A-Z]|\d")
 Ask = Callable[[str], str]
 
 
-class Score(msgspec.Struct, frozen=True):
+class Score(Sums, frozen=True):
     """A method with so many tokens for a question.
 
     Of the strings `blanked`, `exact` stood in what was found; of those that only tools' results had (`at_risk`),
@@ -78,10 +79,6 @@ class Score(msgspec.Struct, frozen=True):
     tokens: int = 0
     answered: int = 0
     f1: float = 0.0
-
-    def __add__(self, more: Score) -> Score:
-        sums = {name: getattr(self, name) + getattr(more, name) for name in self.__struct_fields__[2:]}
-        return Score(self.method, self.allowance, **sums)
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -134,9 +131,7 @@ def run(
     """The scores. `limit` conversations are pieces, evenly, 0 for all; of each so many `questions`, evenly over its
     calls. `ask` is a model, which is asked `answers` times at most.
     """
-    every = list(conversations)
-    if 0 < limit < len(every):
-        every = [every[number * len(every) // limit] for number in range(limit)]
+    every = evenly(list(conversations), limit)
     scores = {(name, allowance): Score(name, allowance) for allowance in allowances for name in METHODS}
     meter = Meter(None)
     unasked = answers if ask else 0
@@ -200,8 +195,7 @@ def asked_of(
     by_call: dict[int, list[Use]] = {}
     for use in blanks:
         by_call.setdefault(use.call, []).append(use)
-    calls = list(by_call)
-    chosen = {calls[number * len(calls) // limit] for number in range(limit)} if len(calls) > limit else {*calls}
+    chosen = {*evenly(list(by_call), limit)}
     if not chosen:
         return
     with tempfile.TemporaryDirectory(prefix="ctxvc-replay-") as folder:

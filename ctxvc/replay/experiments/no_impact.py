@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 import msgspec
 
 from ctxvc import policies
-from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.plan.timing import committed
-from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import View
-from ctxvc.policies.baselines import Keep
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.experiments.table import Table, interval, percent
+from ctxvc.replay.judge.cuts import Cut as LinearCut
+from ctxvc.replay.judge.cuts import Threshold, cuts_at
 from ctxvc.replay.measures.anchors import KINDS, AnchorKind
 from ctxvc.replay.measures.categories import TITLES, Category
 from ctxvc.replay.measures.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
 from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
-from ctxvc.replay.measures.retention import Counts, Lookup
-from ctxvc.replay.measures.uses import uses
+from ctxvc.replay.measures.retention import Counts
 from ctxvc.tokens.meter import Meter
 
 NAME = "no-impact"
@@ -50,10 +46,6 @@ PAPER: Mapping[str, tuple[str, str, str, str]] = {
 }
 #: What is compared: the paper's methods, then others of ours.
 METHODS = (*PAPER, "default", "layered", "episodes:derive=on", "summary")
-
-_UNBOUNDED = 1 << 40
-#: Calls that must follow a cut, for there to be a future.
-_FUTURE = 5
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -225,49 +217,27 @@ def _cuts(
     horizon: int,
     meter: Meter,
 ) -> Iterator[Cut]:
-    thresholds = sorted((budget * share, budget, share) for budget in budgets for share in shares)
-    lookup: Lookup | None = None
-    replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
-    prompts = Prompts(replayed)
-    for number, driven in enumerate(drive(conversation, replayed, prompts)):
-        if not thresholds or number + _FUTURE > len(conversation.calls):
-            return
-        if driven.prompt is None or driven.prompt.tokens <= thresholds[0][0]:
-            continue
-        lookup = lookup or Lookup(conversation, uses(conversation))
-        view, before = replayed.view(), driven.prompt
-        while thresholds and before.tokens > thresholds[0][0]:
-            _, budget, share = thresholds.pop(0)
-            if before.tokens > budget:
-                continue  # one message took the prompt past the budget: no method was asked in time
-            for method in methods:
-                cut = Cut(_key(conversation), budget, share, method)
-                if after := _planned(method, view, budget):
-                    prompt = prompts.prompt(number, after)
-                    lost = _left_for_good(after, prompts)
-                    cut = msgspec.structs.replace(
-                        cut,
-                        there=cut_point(lookup, before, prompt, horizon=horizon, search=False, unreachable=lost),
-                        near=cut_point(lookup, before, prompt, horizon=horizon, search=False),
-                        far=cut_point(lookup, before, prompt, search=False),
-                    )
-                yield cut
+    thresholds = {Threshold(budget * share, budget, budget): share for budget in budgets for share in shares}
+    for cut in cuts_at(conversation, thresholds, meter):
+        for method in methods:
+            place = Cut(_key(conversation), cut.budget, thresholds[cut.threshold], method)
+            rehearsal = cut.planned(policies.parse(method))
+            yield _with_impacts(place, cut, rehearsal, horizon) if rehearsal else place
 
 
-def _planned(method: str, view: View, budget: int) -> View | None:
-    """The view after a method's plan; None if it has none."""
-    view = replace(view, budget=Budget(window=budget), handles=True)
-    rehearsal = rehearse(view, policies.parse(method).propose(view))
-    return replace(view, ledger=committed(rehearsal)) if rehearsal else None
-
-
-def _left_for_good(view: View, prompts: Prompts) -> frozenset[int]:
-    """The blocks that are pruned or masked."""
-    return frozenset(
-        prompts.numbers[row.id]
-        for row in view.ledger.rows()
-        if row.state in ("pruned", "masked") and row.id in prompts.numbers
+def _with_impacts(place: Cut, cut: LinearCut, rehearsal: Rehearsal, horizon: int) -> Cut:
+    prompt, numbers = cut.after(rehearsal), cut.prompts.numbers
+    lost = frozenset(
+        numbers[row.id]
+        for row in committed(rehearsal).rows()
+        if row.state in ("pruned", "masked") and row.id in numbers
     )
+
+    def impact(**options: Any) -> CutPoint:
+        return cut_point(cut.lookup, cut.before, prompt, search=False, **options)
+
+    there = impact(horizon=horizon, unreachable=lost)
+    return msgspec.structs.replace(place, there=there, near=impact(horizon=horizon), far=impact())
 
 
 def _score(kind: tuple[str, int, float], method: str, cuts: Sequence[Cut], saving: float) -> Score:

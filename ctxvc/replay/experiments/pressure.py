@@ -10,7 +10,7 @@ import msgspec
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
 from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.experiments.measure import Variant, counts_at, measured
+from ctxvc.replay.experiments.measure import Sums, Totals, Variant, counts_at, evenly, measured
 from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Lookup
@@ -37,19 +37,18 @@ PAPER: Mapping[str, Mapping[int, str]] = {
 QUESTION = 5
 
 
-class Pressure(msgspec.Struct, frozen=True):
+class Pressure(Sums, frozen=True):
     """A variant under so many tokens of other work. Of `conversations`, `visible` have all uses in sight, and `solved`
-    have all in sight or routed; `uses` are the places of all of them; `total` the tokens of all prompts.
+    have all in sight or routed; `uses` are the places of all of them.
     """
 
     variant: str
     size: int
-    conversations: int
-    visible: int
-    solved: int
-    uses: Counts
-    total: int
-    failed: int
+    conversations: int = 0
+    visible: int = 0
+    solved: int = 0
+    uses: Counts = Counts()
+    totals: Totals = Totals()
 
 
 class Sweep(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ class Sweep(msgspec.Struct, frozen=True):
                 *(one.variant, f"{one.size:,}", str(one.conversations)),
                 *(percent(one.visible / one.conversations), percent(one.solved / one.conversations)),
                 *(percent(one.uses.share("visible")), percent(one.uses.share("routed"))),
-                *(percent(one.uses.share("searchable")), f"{one.total:,}"),
+                *(percent(one.uses.share("searchable")), f"{one.totals.total:,}"),
                 f"{PAPER.get(one.variant, {}).get(one.size, '')} %",
             )
             for one in self.points
@@ -92,14 +91,9 @@ def run(
     """
     ordered = in_date_order(conversations)
     able = [one for one in ordered if calls[0] <= len(one.calls) <= calls[1]]
-    chosen = [able[number * len(able) // limit] for number in range(limit)] if 0 < limit < len(able) else able
     meter = Meter(None)
-    sums = {
-        (variant.name, size): Pressure(variant.name, size, 0, 0, 0, Counts(), 0, 0)
-        for size in sizes
-        for variant in variants
-    }
-    for conversation in chosen:
+    sums = {(variant.name, size): Pressure(variant.name, size) for variant in variants for size in sizes}
+    for conversation in evenly(able, limit):
         for size in sizes:
             pressed, start, end = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
             if _inserted(pressed, start, end, meter) < size:
@@ -113,20 +107,13 @@ def run(
             if not places:
                 continue
             for variant in variants:
-                own = measured(pressed, lookup, variant, budget, meter)
-                was, counts = sums[variant.name, size], counts_at(own.outcomes, places)
-                all_measured = all(own.outcomes[place] != UNMEASURED for place in places)
-                sums[variant.name, size] = msgspec.structs.replace(
-                    was,
-                    conversations=was.conversations + 1,
-                    visible=was.visible + (all_measured and counts.up_to("visible") == counts.total),
-                    solved=was.solved + (all_measured and counts.up_to("routed") == counts.total),
-                    uses=was.uses + counts,
-                    total=was.total + own.total,
-                    failed=was.failed + own.failed,
-                )
-    rows = (sums[variant.name, size] for variant in variants for size in sizes)
-    points = [point for point in rows if point.conversations]
+                outcomes, totals = measured(pressed, lookup, variant, budget, meter)
+                counts = counts_at(outcomes, places)
+                is_measured = all(outcomes[place] != UNMEASURED for place in places)
+                all_visible = is_measured and counts.up_to("visible") == counts.total
+                solved = is_measured and counts.up_to("routed") == counts.total
+                sums[variant.name, size] += Pressure(variant.name, size, 1, all_visible, solved, counts, totals)
+    points = [point for point in sums.values() if point.conversations]
     if not points:
         wrong = (
             f"no conversation of {calls[0]} to {calls[1]} calls uses its first half again, with others to put into it"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -14,10 +13,11 @@ from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
 from ctxvc.replay.drive import Prompts, new_session
+from ctxvc.replay.experiments.measure import counts_at, evenly
 from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
 from ctxvc.replay.experiments.table import Table, percent
 from ctxvc.replay.measures.cost import CacheSimulation
-from ctxvc.replay.measures.retention import OUTCOMES, Counts, Gauge, Lookup
+from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import uses
 from ctxvc.replay.validity import faults
 from ctxvc.tokens.meter import Meter
@@ -31,8 +31,6 @@ APART = (
     "measured."
 )
 
-#: Named in each result: it knows what a human asked, and its own last words.
-KEEPER = "scope keeper/1"
 _UNBOUNDED = 1 << 40
 #: Characters of a note.
 _REQUESTED, _LEARNED = 120, 600
@@ -130,7 +128,7 @@ def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int 
     short = [one for one in in_date_order(conversations) if 1 < len(one.calls) <= longest]
     if not short:
         raise BadInput(f"no conversation of 2 to {longest} calls", hint="name more recordings, or a folder of them")
-    chosen = [short[number * len(short) // tasks] for number in range(tasks)] if len(short) > tasks else short
+    chosen = evenly(short, tasks)
     meter = Meter(None)
     together = spliced(chosen)
     sequence = (line(together, meter, scoped=False), line(together, meter, scoped=True))
@@ -189,7 +187,7 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         lost=sum(lost[1:]) / switches if switches else 0.0,
         cost=cache.cost().total,
         invalid=invalid,
-        across=_across(tasks, lookup, gauge.outcomes),
+        across=counts_at(gauge.outcomes, (at for at, use in enumerate(lookup.uses) if tasks.is_across(use))),
         main_growth=(unworded[-1] - unworded[0]) / switches if switches else 0.0,
     )
 
@@ -215,16 +213,6 @@ def _added(lines: Sequence[Line]) -> Line:
         cost=sum(one.cost for one in lines),
         invalid=sum(one.invalid for one in lines),
     )
-
-
-def _across(tasks: Spliced, lookup: Lookup, outcomes: bytes) -> Counts:
-    """The uses of what only earlier tasks have."""
-    blocks, counts = tasks.conversation.blocks, [0] * len(OUTCOMES)
-    for use, outcome in zip(lookup.uses, outcomes, strict=True):
-        start = tasks.starts[bisect_right(tasks.starts, use.call) - 1]
-        if blocks[use.blocks[-1]].call < start:
-            counts[outcome] += 1
-    return Counts(*counts)
 
 
 def _request(call: Call) -> str:

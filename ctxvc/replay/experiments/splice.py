@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Call, Conversation
+from ctxvc.replay.measures.uses import Use
 
 
 class Spliced(NamedTuple):
@@ -17,6 +19,11 @@ class Spliced(NamedTuple):
 
     conversation: Conversation
     starts: tuple[int, ...]
+
+    def is_across(self, use: Use) -> bool:
+        """Whether only earlier ones of them have what is used."""
+        start = self.starts[bisect_right(self.starts, use.call) - 1]
+        return self.conversation.blocks[use.blocks[-1]].call < start
 
 
 def in_date_order(conversations: Iterable[Conversation]) -> list[Conversation]:

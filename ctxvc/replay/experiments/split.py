@@ -12,6 +12,7 @@ from ctxvc import policies
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.experiments.measure import Sums
 from ctxvc.replay.experiments.table import Table, change
 from ctxvc.tokens.meter import Meter
 
@@ -23,7 +24,7 @@ APART = (
 )
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(Sums, frozen=True):
     """Conversations of one group: the tokens of all their prompts as they ran, and as they would under the control."""
 
     policy: str
@@ -88,22 +89,14 @@ class OnlineSplit(msgspec.Struct, frozen=True):
 
 def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: str = "planned") -> OnlineSplit:
     """The group under `policy` at this budget, and the one that keeps everything; each conversation is in one."""
-    treated, control = Group(policy), Group("keep")
+    groups = {True: Group(policy), False: Group("keep")}
     hours: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
     meter = Meter(None)
     for conversation in conversations:
         untouched = _inputs(conversation, "keep", 1 << 40, meter, bare=True)
         is_treated = in_group(conversation)
         own = _inputs(conversation, policy, budget, meter) if is_treated else untouched
-        group = treated if is_treated else control
-        more = msgspec.structs.replace(
-            group,
-            conversations=group.conversations + 1,
-            calls=group.calls + len(own),
-            tokens=group.tokens + sum(own),
-            control=group.control + sum(untouched),
-        )
-        treated, control = (more, control) if is_treated else (treated, more)
+        groups[is_treated] += Group("", 1, len(own), sum(own), sum(untouched))
         for call, tokens in zip(conversation.calls, own, strict=False):
             if (hour := _hour(call.reply.time)) is not None:
                 hours[not is_treated].setdefault(hour, []).append(tokens)
@@ -112,7 +105,7 @@ def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: 
         for hour, own in sorted(hours[0].items())
         if (control_tokens := hours[1].get(hour)) and sum(control_tokens)
     }
-    return OnlineSplit(budget, treated, control, reductions)
+    return OnlineSplit(budget, groups[True], groups[False], reductions)
 
 
 def _saved(share: float | None) -> str:

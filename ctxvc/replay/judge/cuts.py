@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 
+from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import committed
 from ctxvc.core.policy import Policy
@@ -35,20 +36,42 @@ _FAR_OVER = 1.25
 _UNBOUNDED = 1 << 40
 
 
+class Threshold(NamedTuple):
+    """The tokens of a linear prompt beyond which something has to leave under a budget.
+
+    A prompt of more than `limit` is left out: one message took it there.
+    """
+
+    tokens: float
+    budget: int
+    limit: float
+
+
 @dataclass(frozen=True)
 class Cut:
-    """A call whose linear prompt has passed the guard of a budget. It holds until the next is asked for."""
+    """A call whose linear prompt has passed a threshold. It holds until the next is asked for."""
 
     conversation: Conversation
-    budget: int
+    threshold: Threshold
     call: int
     view: View
     prompts: Prompts
     before: Prompt
+    lookup: Lookup
 
-    @cached_property
-    def lookup(self) -> Lookup:
-        return Lookup(self.conversation, uses(self.conversation))
+    @property
+    def budget(self) -> int:
+        return self.threshold.budget
+
+    def planned(self, policy: Policy) -> Rehearsal | None:
+        """What the policy would do here under the budget; None if nothing."""
+        view = replace(self.view, budget=Budget(window=self.budget), handles=True)
+        return rehearse(view, policy.propose(view)) or None
+
+    def after(self, rehearsal: Rehearsal) -> Prompt:
+        """The prompt of this call once that is done."""
+        view = replace(self.view, budget=Budget(window=self.budget), handles=True, ledger=committed(rehearsal))
+        return self.prompts.prompt(self.call, view)
 
     def text(self, slot: Slot) -> str:
         """What a model reads in a piece of the prompt; nothing of images."""
@@ -85,32 +108,38 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def cuts(conversation: Conversation, budgets: Iterable[int], meter: Meter | None = None) -> Iterator[Cut]:
-    """The cut of each budget, the smallest budget first; none if the prompt stays below, or little comes after."""
-    ahead = sorted(set(budgets))
+    """The cuts at the guards of the budgets, as `cuts_at`."""
+    guards = (Threshold(Budget(window=budget).guard, budget, budget * _FAR_OVER) for budget in set(budgets))
+    return cuts_at(conversation, guards, meter)
+
+
+def cuts_at(conversation: Conversation, thresholds: Iterable[Threshold], meter: Meter | None = None) -> Iterator[Cut]:
+    """The first call beyond each threshold, the lowest first; none if the prompt stays below, or little comes after."""
+    ahead = sorted(thresholds)
+    lookup: Lookup | None = None
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(replayed)
     for number, driven in enumerate(drive(conversation, replayed, prompts)):
         if not ahead or number + LEAST_FUTURE > len(conversation.calls):
             break
-        while ahead and driven.prompt and driven.prompt.tokens > Budget(window=ahead[0]).guard:
-            budget = ahead.pop(0)
-            if driven.prompt.tokens <= budget * _FAR_OVER:
-                yield Cut(conversation, budget, number, replayed.view(), prompts, driven.prompt)
+        while ahead and driven.prompt and driven.prompt.tokens > ahead[0].tokens:
+            threshold = ahead.pop(0)
+            if driven.prompt.tokens <= threshold.limit:
+                lookup = lookup or Lookup(conversation, uses(conversation))
+                yield Cut(conversation, threshold, number, replayed.view(), prompts, driven.prompt, lookup)
     replayed.close()
 
 
 def sample(cut: Cut, name: str, policy: Policy, saving: float = SAVING) -> Sample | None:
     """The sample of a policy; None if its plan frees less than the share `saving` of the prompt."""
-    view = replace(cut.view, budget=Budget(window=cut.budget), handles=True)
-    rehearsal = rehearse(view, policy.propose(view))
+    rehearsal = cut.planned(policy)
     if not rehearsal:
         return None
-    after = replace(view, ledger=committed(rehearsal))
-    prompt = cut.prompts.prompt(cut.call, after)
+    prompt = cut.after(rehearsal)
     point = cut_point(cut.lookup, cut.before, prompt, horizon=FUTURE, search=False)
     if point.prune < saving:
         return None
-    slots = [slot for slot in outline(after.ledger) if slot.kind != "thinking"]
+    slots = [slot for slot in outline(committed(rehearsal)) if slot.kind != "thinking"]
     removed = _removed(cut, slots)
     plan = [line(reason=rehearsal.plan.reason)]
     plan += [line(verb=action.verb, blocks=list(action.targets), index=action.index) for action in rehearsal.done]

@@ -13,6 +13,9 @@ from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Quantity,
 from ctxvc.replay.judge.verdict import Dimensions, Verdict
 from ctxvc.replay.measures.retention import wilson
 
+#: Of shares and means.
+_DIGITS = 4
+
 #: A cut, by which judgements of two policies belong together.
 _Cut = tuple[str, str, str, int, int]
 
@@ -27,27 +30,7 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float | None:
-        return self.hits / self.total if self.total else None
-
-
-class Agreement(msgspec.Struct, frozen=True):
-    """Plans without impact by the judge and by the measure of exact strings (`CutPoint.no_impact`): by both, only one
-    of them, neither. `kappa` is Cohen's; None if chance alone would agree always, or there are none.
-    """
-
-    both: int = 0
-    only_judge: int = 0
-    only_measure: int = 0
-    neither: int = 0
-
-    @property
-    def kappa(self) -> float | None:
-        total = self.both + self.only_judge + self.only_measure + self.neither
-        if not total:
-            return None
-        judge, measure = self.both + self.only_judge, self.both + self.only_measure
-        chance = (judge * measure + (total - judge) * (total - measure)) / total**2
-        return None if chance == 1 else ((self.both + self.neither) / total - chance) / (1 - chance)
+        return round(self.hits / self.total, _DIGITS) if self.total else None
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -55,7 +38,8 @@ class Judged(msgspec.Struct, frozen=True):
 
     `no_impact` is over the usable answers, `certain` over those that are not uncertain. Means are over the usable ones
     and None without any: `prune`, `overall` and each of `dimensions` (0 to 5), `confidence`. `culprits` names the block
-    that is missed most of each plan with an impact, as far as the judge names one.
+    that is missed most of each plan with an impact, as far as the judge names one. Plans are without impact by `both`
+    the judge and the measure of exact strings (`CutPoint.no_impact`), by only one of them, or by `neither`.
     """
 
     model: str
@@ -71,7 +55,15 @@ class Judged(msgspec.Struct, frozen=True):
     dimensions: dict[str, float]
     confidence: float | None
     culprits: tuple[str, ...]
-    agreement: Agreement
+    both: int
+    only_judge: int
+    only_measure: int
+    neither: int
+
+    @property
+    def kappa(self) -> float | None:
+        """Cohen's, of the judge and the measure."""
+        return kappa(self.both, self.only_judge, self.only_measure, self.neither)
 
 
 class Preferred(msgspec.Struct, frozen=True):
@@ -93,8 +85,10 @@ class Preferred(msgspec.Struct, frozen=True):
     second_better: int
     unusable: int
     confidence: float | None
-    raw: tuple[Share, Share]
-    calibrated: tuple[Share, Share]
+    raw_first: Share
+    raw_second: Share
+    calibrated_first: Share
+    calibrated_second: Share
 
 
 class Perceived(msgspec.Struct, frozen=True):
@@ -174,7 +168,10 @@ def _judged(model: str, policy: str, budget: int, records: Sequence[Judgement]) 
         dimensions={name: value for name, value in dimensions.items() if value is not None},
         confidence=_mean(own.confidence for _, own in usable),
         culprits=tuple(_culprit(record, own) for record, own in usable if own.failure_culprit),
-        agreement=Agreement(counts[True, True], counts[True, False], counts[False, True], counts[False, False]),
+        both=counts[True, True],
+        only_judge=counts[True, False],
+        only_measure=counts[False, True],
+        neither=counts[False, False],
     )
 
 
@@ -219,8 +216,10 @@ def _preferred(
         second_better=outcomes["second"],
         unusable=outcomes[None],
         confidence=_mean(own.choice.confidence for own in preferences.values() if own.choice),
-        raw=(_share(raw[0], cuts), _share(raw[1], cuts)),
-        calibrated=(_share(calibrated[0], cuts), _share(calibrated[1], cuts)),
+        raw_first=_share(raw[0], cuts),
+        raw_second=_share(raw[1], cuts),
+        calibrated_first=_share(calibrated[0], cuts),
+        calibrated_second=_share(calibrated[1], cuts),
     )
 
 
@@ -238,15 +237,26 @@ def _perceived(model: str, quantity: Quantity, dashboard: bool, records: Sequenc
         dashboard=dashboard,
         questions=len(records),
         unusable=len(records) - len(usable),
-        error=median(errors) if errors else None,
+        error=round(median(errors), _DIGITS) if errors else None,
         right=_share(sum(record.estimate == record.expected for record in usable), len(usable)),
     )
 
 
+def kappa(both: int, only_first: int, only_second: int, neither: int) -> float | None:
+    """Cohen's, of two judges; None if chance alone would agree always, or there is nothing."""
+    total = both + only_first + only_second + neither
+    if not total:
+        return None
+    first, second = both + only_first, both + only_second
+    chance = (first * second + (total - first) * (total - second)) / total**2
+    return None if chance == 1 else round(((both + neither) / total - chance) / (1 - chance), _DIGITS)
+
+
 def _share(hits: float, total: int) -> Share:
-    return Share(hits, total, *wilson(hits, total))
+    low, high = wilson(hits, total)
+    return Share(hits, total, round(low, _DIGITS), round(high, _DIGITS))
 
 
 def _mean(values: Iterable[float]) -> float | None:
     own = list(values)
-    return math.fsum(own) / len(own) if own else None
+    return round(math.fsum(own) / len(own), _DIGITS) if own else None

@@ -52,7 +52,7 @@ class Inquiry:
         record = self._file.answered(blank)
         if not isinstance(record, kind):
             record = self._answered(blank, text, fields_of)
-            self._file.add(record)
+            self._file.add([record])
         self.records.append(record)
         return record
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
-from ctxvc.errors import BadInput
 from ctxvc.replay.judge.verdict import Choice, Verdict
-from ctxvc.store import files
+from ctxvc.replay.results.lines import LineFile
 
 #: Characters of an unusable answer that are kept.
 KEPT = 1_000
@@ -74,53 +74,24 @@ class Estimate(_Record, frozen=True, kw_only=True, tag_field="schema", tag="ctxv
 
 Record = Judgement | Preference | Estimate
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
-_ENCODER = msgspec.json.Encoder(order="deterministic")
 _BEGINNING = b'{"schema":"ctxvc-'
 
 
-def encode(record: Record) -> bytes:
-    """The record as a line of a file, with its line feed."""
-    return _ENCODER.encode(record) + b"\n"
-
-
-def decode(line: bytes) -> Record:
-    """The record in a line. Raises: msgspec.MsgspecError."""
-    return _DECODER.decode(line)
-
-
-class RecordFile:
+class RecordFile(LineFile[Record]):
     """The file of records at `path`, which may be new. Raises: BadInput if it is a file of something else."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        data = path.read_bytes() if path.exists() else b""
-        end = data.rfind(b"\n") + 1
-        tail = data[end:]
-        hint = "name another file, or remove this one"
-        if not (tail.startswith(_BEGINNING) or _BEGINNING.startswith(tail)):
-            raise BadInput(f"{path}: its last line is not a question record", hint=hint)
-        self.records: list[Record] = []
-        for number, text in enumerate(data[:end].splitlines(), 1):
-            try:
-                self.records.append(decode(text))
-            except msgspec.MsgspecError as error:
-                raise BadInput(f"{path}, line {number}: not a question record: {error}", hint=hint) from error
-        with path.open("ab") as file:
-            file.truncate(end)  # a kill left a part of a line
+        super().__init__(path, _DECODER.decode, "a question record", _BEGINNING)
         self._by_key = {_key(record): record for record in self.records}
 
     def answered(self, record: Record) -> Record | None:
         """The record with its answer, if the model was asked this question of the same place before."""
         return self._by_key.get(_key(record))
 
-    def add(self, record: Record) -> None:
-        """Adds a record, on the disk when this returns."""
-        self.records.append(record)
-        self._by_key[_key(record)] = record
-        with self.path.open("ab") as file:
-            file.write(encode(record))
-            file.flush()
-            files.sync(file.fileno())
+    def add(self, records: Iterable[Record]) -> None:
+        """As `LineFile.add`."""
+        super().add(added := list(records))
+        self._by_key |= {_key(record): record for record in added}
 
 
 def _key(record: Record) -> tuple[str | int, ...]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.measures.anchors import AnchorKind
 from ctxvc.replay.measures.categories import Category
 from ctxvc.replay.measures.retention import LOST, ROUTED, VISIBLE, Counts, Gauge, Lookup, wilson
@@ -97,18 +96,6 @@ def cut_points(points: Iterable[CutPoint], saving: float = SAVING) -> CutPoints 
     low, high = wilson(harmless, len(enough))
     prune = sum(point.prune for point in enough) / len(enough)
     return CutPoints(len(enough), prune, harmless / len(enough), low, high)
-
-
-def grown(conversation: Conversation, prompt: Prompt, call: int, sizes: Sequence[int] = ()) -> Prompt:
-    """The prompt of a later call if nothing is done to it: with all that came in since, thinking left out.
-
-    `sizes` are the blocks' tokens by number; without them `tokens` stays as it was.
-    """
-    new = [
-        block.number for block in conversation.blocks if prompt.call < block.seen <= call and block.kind != "thinking"
-    ]
-    added = sum(sizes[number] for number in new) if sizes else 0
-    return msgspec.structs.replace(prompt, call=call, complete=prompt.complete.union(new), tokens=prompt.tokens + added)
 
 
 def _call_of(use: Use) -> int:

@@ -23,12 +23,7 @@ class Transitions(msgspec.Struct, frozen=True):
     neither: int = 0
 
     def __add__(self, addend: Transitions) -> Transitions:
-        return Transitions(
-            self.both + addend.both,
-            self.only_a + addend.only_a,
-            self.only_b + addend.only_b,
-            self.neither + addend.neither,
-        )
+        return Transitions(*(getattr(self, name) + getattr(addend, name) for name in self.__struct_fields__))
 
 
 class Difference(msgspec.Struct, frozen=True):

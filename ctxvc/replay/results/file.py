@@ -9,13 +9,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 import ctxvc.replay
-from ctxvc.errors import BadInput, Conflict, Refused
-from ctxvc.replay.results.result import SCHEMA, Options, Result, decode, encode
+from ctxvc.errors import Conflict, Refused
+from ctxvc.replay.results.lines import ELSEWHERE, LineFile, line_of
+from ctxvc.replay.results.result import SCHEMA, Options, Result, decode
 from ctxvc.store import files
 
 #: The parts of the package on which results depend.
@@ -23,8 +25,6 @@ _CODE = ("agent", "core", "data", "importers", "policies", "replay", "session", 
 
 #: How a line begins.
 _BEGINNING = b'{"schema":"' + SCHEMA.encode()
-
-_ELSEWHERE = "write to another file, or remove this one"
 
 #: What a result is of: file, checksum, policy, budget and options; a file may have several conversations.
 Key = tuple[str, str, str, int, Options]
@@ -67,47 +67,33 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-class ResultFile:
+class ResultFile(LineFile[Result]):
     """The results file at `path`, which may be new; `version` is that of the code that would add to it.
 
     Enter `alone` before: of two that write to one file, each would take the other's newest line for the rest of a kill.
-
-    `results` are those that it has. Raises: BadInput if the file is none of results; Refused if another version made
-    them.
+    Raises: BadInput if the file is none of results; Refused if another version made them.
     """
 
     def __init__(self, path: Path, version: str) -> None:
-        self.path = path
-        data = path.read_bytes() if path.exists() else b""
-        complete = data.rfind(b"\n") + 1
-        lines = enumerate(data[:complete].splitlines(), 1)
-        self.results = [_result(path, number, line, version) for number, line in lines]
-        if not (data[complete:].startswith(_BEGINNING) or _BEGINNING.startswith(data[complete:])):
-            raise BadInput(f"{path}: its last line is not a replay result", hint=_ELSEWHERE)
-        with path.open("ab") as file:
-            file.truncate(complete)  # a kill left a part of a line
-        self._counts = Counter(map(key, self.results))
-        self._expected = {key(result): result.conversations for result in self.results}
+        super().__init__(path, partial(_result, path, version), "a replay result", _BEGINNING)
+        self._counts = Counter(map(key, self.records))
+        self._expected = {key(result): result.conversations for result in self.records}
 
     def has(self, identity: Key) -> bool:
         """Whether all conversations of the file have a result of this key."""
         return identity in self._counts and self._counts[identity] >= self._expected[identity]
 
-    def add(self, results: Iterable[Result]) -> None:
-        """Adds results, on the disk when this returns."""
-        self.results += (added := list(results))
+    def add(self, records: Iterable[Result]) -> None:
+        """As `LineFile.add`."""
+        super().add(added := list(records))
         self._counts.update(map(key, added))
         self._expected.update((key(result), result.conversations) for result in added)
-        with self.path.open("ab") as file:
-            file.write(b"".join(map(encode, added)))
-            file.flush()
-            files.sync(file.fileno())
 
     def sort(self) -> None:
         """Writes the file anew, sorted, each result once."""
-        unique = {(*key(result), result.conversation): result for result in self.results}
-        self.results = [unique[at] for at in sorted(unique, key=_order)]
-        files.replace(self.path, b"".join(map(encode, self.results)))
+        unique = {(*key(result), result.conversation): result for result in self.records}
+        self.records = [unique[at] for at in sorted(unique, key=_order)]
+        files.replace(self.path, b"".join(map(line_of, self.records)))
 
 
 def _order(at: tuple[str, str, str, int, Options, str]) -> tuple[str, str, str, str, int, bytes]:
@@ -115,19 +101,19 @@ def _order(at: tuple[str, str, str, int, Options, str]) -> tuple[str, str, str, 
     return file, sha256, conversation, policy, budget, msgspec.json.encode(options)
 
 
-def _result(path: Path, number: int, line: bytes, version: str) -> Result:
-    """The result in a line. Raises: BadInput, Refused."""
+def _result(path: Path, version: str, line: bytes) -> Result:
+    """The result in a line. Raises: msgspec.DecodeError, Refused."""
     try:
         result = decode(line)
     except msgspec.DecodeError as error:
         schema = _schema(line)
         if schema.partition("/")[0] == SCHEMA.partition("/")[0] and schema != SCHEMA:
             raise Refused(
-                f"{path} has results in the form {schema}, but this version writes {SCHEMA}", hint=_ELSEWHERE
+                f"{path} has results in the form {schema}, but this version writes {SCHEMA}", hint=ELSEWHERE
             ) from error
-        raise BadInput(f"{path}, line {number}: not a replay result: {error}", hint=_ELSEWHERE) from error
+        raise
     if result.version != version:
-        raise Refused(f"{path} has results of version {result.version}, but this is {version}", hint=_ELSEWHERE)
+        raise Refused(f"{path} has results of version {result.version}, but this is {version}", hint=ELSEWHERE)
     return result
 
 

@@ -174,13 +174,7 @@ def decode_uses(text: str) -> UsesMeasured:
     return UsesMeasured(outcomes, nt, ar)
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")  # fields as declared, keys of mappings sorted
 _DECODER = msgspec.json.Decoder(Result)
-
-
-def encode(result: Result) -> bytes:
-    """The result as a line of a results file, with its line feed."""
-    return _ENCODER.encode(result) + b"\n"
 
 
 def decode(line: bytes) -> Result:

@@ -51,7 +51,6 @@ def test_a_call_is_its_tool_and_what_it_was_about(tool: str, arguments: dict[str
 def test_a_path_is_cut_in_its_middle_and_keeps_its_name(parts: list[str], width: int) -> None:
     path = "/".join(parts)
     text = display.path_fitted(path, width)
-
     assert display.columns(text) <= width
     head, mark, tail = text.partition("…") if text != path else (path, "", "")
     assert path.startswith(head) and path.endswith(tail)

@@ -104,7 +104,6 @@ def test_a_patch_of_no_file_tells_nothing() -> None:
 
 def test_a_patch_tells_of_each_of_its_files() -> None:
     expected = [("edited", "src/a.ts", "+2 −1"), ("wrote", "b.md", "+1 −0"), ("deleted", "c.md", "")]
-
     assert told({"input": PATCH}) == expected
     assert [(fact.act, fact.object, fact.detail) for fact in facts("apply_patch", PATCH, "txt")] == expected
 
@@ -116,7 +115,6 @@ def test_arguments_that_are_no_json_are_told_as_they_are() -> None:
 @given(json_objects, st.text(max_size=20))
 def test_every_call_has_a_fact_whatever_its_arguments(arguments: dict[str, Any], tool: str) -> None:
     body = wire.compact(arguments)
-
     assert facts(tool, body)
     argument_text(body.decode("utf-8", "replace"))
 
@@ -128,7 +126,6 @@ def test_no_command_takes_long(unit: str) -> None:
     body = wire.compact({"command": unit * (200_000 // len(unit))})
     start = time.process_time()
     facts("Bash", body)
-
     assert time.process_time() - start < 1.5
 
 

@@ -49,7 +49,7 @@ def test_pairs_rows_and_places_of_a_ledger_that_grew_and_changed() -> None:
         agree(ledger)
 
 
-def test_an_earlier_ledger_and_one_without_its_newest_rows_are_known_as_they_are() -> None:
+def test_ledgers_beside_the_one_that_grew_are_known_as_they_are() -> None:
     chance = random.Random(6)
     rows = [call_or_result(number, chance) for number in range(1, 400)]
     ledger = Ledger(Meta(format=2, session="s", scope="main")).with_rows(rows[:200])
@@ -57,8 +57,6 @@ def test_an_earlier_ledger_and_one_without_its_newest_rows_are_known_as_they_are
     for one in (grown, ledger, grown.with_rows([row(1_000)]), ledger.with_rows([row(900, kind="note")]), ledger):
         agree(one)
 
-
-def test_a_row_between_others_comes_to_its_place() -> None:
     ledger = Ledger(Meta(format=2, session="s", scope="main")).with_rows([row(1), row(9)])
     agree(ledger)
     agree(ledger.with_rows([row(5)]))

@@ -32,7 +32,6 @@ def test_an_image_is_labelled_by_its_media_type_else_by_how_its_file_ends(media:
 def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None:
     part = wire.part(block, role, "human")
     text = label(part.kind, part.body, part.ext, tool=part.tool, media="image/png\x1b")
-
     assert len(text) <= WIDTH
     assert COMMANDS.isdisjoint(text)
 
@@ -40,7 +39,6 @@ def test_every_block_has_a_label_on_one_safe_line(block: Any, role: Any) -> None
 @given(st.sampled_from(["tool_use", "tool_result", "image", "other"]), json_values | st.binary(max_size=9), texts)
 def test_bytes_of_any_shape_have_a_label(kind: str, value: Any, tool: str) -> None:
     body = value if isinstance(value, bytes) else wire.compact(value)
-
     assert len(label(kind, body, "json", tool=tool)) <= WIDTH
 
 
@@ -72,7 +70,6 @@ def test_a_result_of_several_parts_is_known_by_its_first_text(items: Any, expect
 
 def test_no_label_looks_far_into_a_body() -> None:
     huge = b'{"command":"' + b"x" * 2**21 + b'"}'
-
     assert label("tool_use", huge, "json", tool="sh") == "sh: " + huge[: WIDTH - 5].decode() + "…"
     assert label("user", b" " * 5000 + b"late") == "…"
     assert label("tool_result", b'[{"type":"text","text":"' + b"x" * 2**21 + b'"}]', "json").startswith('[{"type"')
@@ -124,7 +121,6 @@ def test_a_stub_is_one_safe_line_of_bounded_length_whatever_was_recorded(
 )
 def test_a_recorded_text_cannot_end_its_stub_or_begin_another(words: str) -> None:
     stub = stubs.stub(row(label=words, tool=words), index=words, call=words)
-
     assert (stub.count("["), stub.count("]")) == (1, 1)
     assert stub.startswith("[archived B7@3fa9c1, 9 B; ") and stub.endswith("]")
 
@@ -155,5 +151,27 @@ def test_a_stub_tells_what_left_and_how_to_get_it_back() -> None:
 @given(json_objects)
 def test_a_stub_of_anything_passes_the_guard_only_as_ours(extra: dict[str, Any]) -> None:
     stub = stubs.stub(row(extra=extra))
-
     assert stubs.guarded(stub) == "\\" + stub
+
+
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def labelled(text: str) -> str:
+    """A label, by its rule."""
+    left = re.sub(r"\s+", " ", UNSAFE.sub(" ", text[:704])).strip()
+    if len(left) > 80 or (len(left) == 80 and len(text) > 704):
+        return left[:79].rstrip() + "…"
+    return left + "…" * (len(text) > 704)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=200) | st.text("ab \n\x00\u2028", min_size=60, max_size=900))
+def test_a_label_is_the_beginning_on_one_line(text: str) -> None:
+    assert label("user", text.encode()) == labelled(text)
+
+
+def test_a_label_looks_no_further_than_the_beginning() -> None:
+    for filling in ("é", "a" * 4095 + "é", "a" * 79 + " " * 800, "a" * 80 + " " * 800, "a b" + " " * 800 + "c"):
+        head = filling.encode()[:4096].decode("utf-8", "replace")
+
+        assert label("user", filling.encode()) == labelled(head)

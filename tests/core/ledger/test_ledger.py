@@ -63,7 +63,6 @@ def test_a_segment_holds_the_numbers_of_one_file(changes: list[list[tuple[int, i
     ledger = Ledger(META)
     for change in changes:
         ledger = ledger.with_rows(row(number, reads) for number, reads in change)
-
     for segment, rows in ledger.segments.items():
         assert 0 < len(rows) <= SEGMENT
         assert {segment_of(row.number) for row in rows} == {segment}
@@ -85,14 +84,9 @@ def test_a_row_is_found_by_its_address(changes: list[list[tuple[int, int]]], num
         assert ledger[f"B{number}"] is found
 
 
-def test_a_segment_begins_at_each_multiple_of_its_size() -> None:
-    assert [segment_of(number) for number in (1, SEGMENT - 1, SEGMENT, 2 * SEGMENT - 1)] == [0, 0, 1, 1]
-
-
 def test_an_untouched_segment_is_the_same_object() -> None:
     before = Ledger(META).with_rows(map(row, range(1, 200)))
     after = before.with_rows([row(70, 1), row(200)])
-
     assert [after.segments[segment] is before.segments[segment] for segment in (0, 1, 2, 3)] == [
         True,
         False,
@@ -122,6 +116,5 @@ def test_a_group_is_replaced_by_its_id_and_goes_without_members() -> None:
     smaller = ledger.with_groups(
         [Group(id="G1", members=()), Group(id="G2", members=("B3",), stub="s"), Group(id="G9", members=())]
     )
-
     assert ledger.groups == {"G1": one, "G2": two}
     assert smaller.groups == {"G2": Group(id="G2", members=("B3",), stub="s")}

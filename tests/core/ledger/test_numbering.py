@@ -34,7 +34,6 @@ def rows(messages: list[Message]) -> list[Row]:
 @given(anything)
 def test_every_number_ascends_and_none_is_given_twice(messages: list[Message]) -> None:
     made = rows(messages)
-
     assert [row.number for row in made] == list(range(1, len(made) + 1))
     for field in ("msg", "step", "turn"):
         numbers = [getattr(row, field) for row in made]
@@ -129,7 +128,6 @@ def test_interrupting_answers_every_open_call_and_then_nothing(messages: list[Me
     for message in [*messages, reply("c8", "c9")]:
         numbering.add(message)
     waiting = list(numbering.calls)
-
     (entry,) = numbering.interrupt("2026-01-01T00:00:00Z")
     assert [(row.call, row.error, row.bytes, row.origin) for row in entry.rows] == [
         (call, True, 0, "client") for call in waiting
@@ -166,7 +164,7 @@ def table(*messages: Message) -> list[tuple[str, int, int, str]]:
     return [(row.kind, row.step, row.turn, row.parent) for row in rows(list(messages))]
 
 
-def test_a_step_is_what_came_in_the_reply_and_its_results() -> None:
+def test_a_step_is_what_came_in_the_reply_and_its_results_and_a_turn_begins_with_what_humans_said() -> None:
     assert table(client(), human(), reply("c1"), results("c1"), reply()) == [
         ("user", 1, 1, ""),
         ("user", 1, 1, ""),
@@ -176,14 +174,10 @@ def test_a_step_is_what_came_in_the_reply_and_its_results() -> None:
         ("assistant", 2, 1, "B2"),
     ]
 
-
-def test_several_human_messages_before_a_reply_begin_one_turn() -> None:
     assert [row[2] for row in table(human(), human(), reply(), human(), client(), human(), reply())] == [
         1, 1, 1, 2, 2, 2, 2,
     ]  # fmt: skip
 
-
-def test_what_the_client_puts_in_opens_no_turn() -> None:
     assert [row[1:] for row in table(human(), reply(), client(), reply())] == [
         (1, 1, ""), (1, 1, "B1"), (2, 1, "B1"), (2, 1, "B1"),
     ]  # fmt: skip
@@ -191,14 +185,12 @@ def test_what_the_client_puts_in_opens_no_turn() -> None:
 
 def test_results_of_parallel_calls_come_in_any_number_of_messages() -> None:
     made = entries([human(), reply("c1", "c2"), results("c2"), client(), results("c1")])
-
     assert [(entry.step, entry.done) for entry in made] == [(1, False)] * 4 + [(1, True)]
     assert [row.parent for entry in made[2:] for row in entry.rows] == ["B4", "B1", "B3"]
 
 
 def test_a_human_message_interrupts_what_is_open() -> None:
     made = rows([human(), reply("c1", "c2"), results("c2"), human("stop")])
-
     assert [(row.kind, row.call, row.step, row.turn, row.error) for row in made[4:]] == [
         ("tool_result", "c2", 1, 1, False),
         ("tool_result", "c1", 1, 1, True),
@@ -211,7 +203,6 @@ def test_a_message_with_results_and_more_is_one_message_in_two_steps() -> None:
     both = said("user", wire.text_part("and", "user", "human"), wire.result_part("out", "c1"), key="k")
     for key in ("k", ""):
         made = rows([human(), reply("c1"), msgspec.structs.replace(both, key=key)])
-
         assert [(row.kind, row.msg, row.step, row.turn) for row in made[3:]] == [
             ("tool_result", 3, 1, 1),
             ("user", 3, 2, 2),
@@ -229,7 +220,6 @@ def test_a_second_result_for_a_call_is_no_answer() -> None:
 
 def test_a_message_without_parts_leaves_everything_as_it_was() -> None:
     nothing = [said("assistant"), said("user", key="k")]
-
     assert rows([human(), reply("c1"), *nothing, results("c1"), *nothing, human()]) == rows(
         [human(), reply("c1"), results("c1"), human()]
     )
@@ -240,7 +230,6 @@ def test_what_a_host_puts_in_opens_neither_step_nor_turn() -> None:
     for message in (human(), reply()):
         numbering.add(message)
     before = numbering.counters(0)
-
     (row,), bodies = numbering.aside(client("summary", key="s1"))
     assert (row.id, row.step, row.turn, row.msg, row.parent) == ("B13", 1, 1, 3, "B11")
     assert bodies == [("B13", "", b"summary")]
@@ -252,14 +241,12 @@ def test_a_call_that_a_host_put_in_before_the_first_turn_is_still_open_later() -
     put_in, _ = numbering.aside(reply("c1"))
     added = [row for entry in numbering.add(client()) for row in entry.rows]
     ledger = EMPTY.with_rows([*put_in, *added]).with_meta(meta(numbering))
-
     assert Numbering.of(ledger, 3).calls == numbering.calls == {"c1": ("B2", "sh")}
 
 
 @pytest.mark.parametrize("name", ["é", "c\ud800"])
 def test_a_result_finds_its_call_whatever_the_id(name: str) -> None:
     made = rows([human(), reply(name), results(name)])
-
     assert made[-1].parent == made[-2].id
     assert fmt.decode_rows(fmt.encode_rows(made), "here") == tuple(made)
 
@@ -291,27 +278,14 @@ def test_notes_and_dashboards_open_neither_step_nor_turn(kind: str, origin: str)
     ]
 
 
-def test_a_person_s_note_interrupts_no_call() -> None:
+def test_what_stands_aside_interrupts_no_call_and_is_committed_with_the_next_step() -> None:
     made = entries([human(), reply("c1"), said("user", aside())])
-
     assert [(entry.done, len(entry.rows)) for entry in made] == [(False, 1), (False, 2), (False, 1)]
-
-
-def test_what_stands_aside_behind_a_step_is_committed_with_the_next() -> None:
     made = entries([human(), reply(), said("user", aside("dashboard", "client")), reply()])
-
     assert [(entry.step, entry.done) for entry in made] == [(1, False), (1, True), (1, False), (2, True)]
-
-
-def test_words_beside_a_note_are_what_they_are() -> None:
     both = said("user", aside("dashboard", "client"), wire.text_part("do it", "user", "human"))
-
     assert table(human(), reply(), both)[2:] == [("dashboard", 2, 2, ""), ("user", 2, 2, "")]
-
-
-def test_a_person_s_note_is_human_text_and_nothing_said_to_the_model() -> None:
     note = aside()
-
     assert is_human(note.role, note.origin)
     assert not speaks(note.kind, note.role, note.origin)
 
@@ -348,7 +322,6 @@ def test_a_message_can_be_taken_in_two_parts(messages: list[Message]) -> None:
         settled, rest = numbering.settle(message)
         assert not settled or settled[-1].done or numbering.calls
         made += [*settled, *numbering.begin(rest)]
-
     assert made == entries(messages)
 
 

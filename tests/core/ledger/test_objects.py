@@ -99,14 +99,8 @@ def test_an_unknown_name_gets_a_suggestion_where_one_is_like_it(name: str, meant
     assert (f"did you mean {guess}?" in problem.text) == bool(guess)
 
 
-def test_a_whole_name_never_means_a_call_whatever_id_a_recording_has_for_one() -> None:
+def test_names_stand_beside_ids_and_mean_no_call_and_no_human() -> None:
+    assert selection.expand("user:1, B6-B8 Read:3", LEDGER)[0] == ("B2", "B3", "B6", "B7", "B8")
     assert selection.expand("function:Read:3", LEDGER)[0] == ("B3",)
     assert selection.of_calls(LEDGER)["function:Read:3"].id == "B8"
-
-
-def test_names_stand_beside_ids_and_ranges() -> None:
-    assert selection.expand("user:1, B6-B8 Read:3", LEDGER)[0] == ("B2", "B3", "B6", "B7", "B8")
-
-
-def test_a_human_is_in_no_object() -> None:
     assert {row.id for one in objects(LEDGER).values() for row in one.rows}.isdisjoint({"B1", "B4"})

@@ -33,14 +33,12 @@ def ledger_of(messages: list[Message]) -> Ledger:
     return numbered(messages)[0]
 
 
-def test_a_skill_is_an_object_of_its_name_and_block() -> None:
+def test_a_skill_is_an_object_of_its_name_and_block_also_where_claude_code_puts_it_in() -> None:
     ledger = ledger_of(loaded(3))
     assert "skill:pdf:3" in objects(ledger)
     assert "function:Read:3" not in objects(ledger)
     assert [(skill.name, skill.path) for skill in skills(ledger)] == [("pdf", PATH)]
 
-
-def test_a_skill_that_claude_code_puts_in_is_one_too() -> None:
     base = wire.text_part("Base directory for this skill: /home/me/skills/pdf\n\n" + BODY, "user", "client")
     ledger = ledger_of(
         [
@@ -103,7 +101,6 @@ def test_the_stub_of_a_skill_has_its_name_and_its_path_alone_and_in_a_group() ->
 
 def test_a_path_in_a_text_of_one_long_word_is_found_without_a_look_from_each_of_its_letters() -> None:
     letters = "letters" * 100_000
-
     assert path_in(f"{letters} cat {PATH}.bak ./{PATH}; ls") == f"./{PATH}"
     assert path_in(f"/{letters}/{PATH}").endswith(f"letters/{PATH}")
     assert path_in(letters) == path_in(f"{letters}/{PATH}x") == ""

@@ -48,7 +48,6 @@ def unmarked(block: dict[str, Any]) -> dict[str, Any]:
 @given(blocks, roles)
 def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
     block = plain(block)
-
     assert block_of(wire.part(block, role, "human")) == normal(block)
 
 
@@ -56,7 +55,6 @@ def test_a_block_comes_back(block: dict[str, Any], role: Role) -> None:
 def test_a_hostile_block_is_kept_as_it_came(block: Any, role: Role) -> None:
     block = plain(block)
     part = wire.part(block, role, "human")
-
     assert unmarked(plain(block_of(part))) == unmarked(plain(normal(block)))
     if part.kind == "other":
         assert wire.parse(part.body) == block
@@ -75,7 +73,7 @@ def test_a_damaged_row_still_gives_a_block(kind: str, body: bytes, ext: str, ext
     assert isinstance(wire.block(kind=kind, body=body, ext=ext, extra=extra), dict)
 
 
-def test_images_lie_beside_a_result_and_are_named_in_it() -> None:
+def test_images_lie_beside_a_result_and_no_received_item_can_name_one() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     odd = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGg=!"}}
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [image, odd, image]}
@@ -89,8 +87,6 @@ def test_images_lie_beside_a_result_and_are_named_in_it() -> None:
     ]
     assert block_of(part) == block
 
-
-def test_a_received_item_cannot_name_a_file_of_ours() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     forged = {"type": "image", "source": {"type": "base64", "data": {"file": "1.png"}}}
     block = {"type": "tool_result", "tool_use_id": "c1", "content": [image, forged]}
@@ -101,7 +97,6 @@ def test_a_received_item_cannot_name_a_file_of_ours() -> None:
 @pytest.mark.parametrize("name", sorted(FOREIGN))
 def test_a_recording_cannot_mark_its_own_blocks(name: str) -> None:
     block = {"type": "tool_result", "tool_use_id": "c1", "content": "[1]", name: {"parts": True}}
-
     assert block_of(wire.part(block, "user", "tool")) == {
         "type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "[1]"}],
     }  # fmt: skip
@@ -110,7 +105,6 @@ def test_a_recording_cannot_mark_its_own_blocks(name: str) -> None:
 @given(texts.filter(bool), roles)
 def test_a_string_is_a_text(value: str, role: Role) -> None:
     part = wire.part(value, role, "human")
-
     assert (part.kind, display.decode(part.body)) == (role, value)
     assert block_of(part) == {"type": "text", "text": value}
 
@@ -128,7 +122,6 @@ def test_a_string_is_a_text(value: str, role: Role) -> None:
 )
 def test_arguments_are_kept_byte_for_byte_and_sent_as_an_object(arguments: bytes, ext: str, expected: Any) -> None:
     part = wire.call_part("sh", "c1", arguments)
-
     assert (part.body, part.ext) == (arguments, ext)
     assert block_of(part)["input"] == expected
 
@@ -136,7 +129,6 @@ def test_arguments_are_kept_byte_for_byte_and_sent_as_an_object(arguments: bytes
 @given(json_values)
 def test_compact_json_holds_every_value(value: Any) -> None:
     value = plain(value)
-
     assert wire.parse(wire.compact(value)) == value
     assert json.loads(wire.compact(value)) == value
 
@@ -157,7 +149,6 @@ def test_notes_of_a_wrong_type_are_none(notes: Any) -> None:
 def test_order_and_spelling_of_arguments_are_those_received() -> None:
     block = {"type": "tool_use", "id": "c1", "name": "sh", "input": {"b": 1, "a": 2.0}}
     received = b'{"b": 1,  "a": 2.00}'
-
     assert wire.part(block, "assistant", "model", input_bytes=received).body == received
     assert wire.part(block, "assistant", "model").body == b'{"b":1,"a":2.0}'
     assert msgspec.json.encode(block_of(wire.part(block, "assistant", "model"))) == msgspec.json.encode(block)

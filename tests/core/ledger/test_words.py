@@ -14,16 +14,13 @@ def uses(run: Run) -> dict[str, int]:
     return last_uses(run.ledger, run.words, frequencies(run.ledger, shown, run.words))
 
 
-def test_words_are_names_of_four_letters_and_numbers_of_four_digits_each_once() -> None:
+def test_words_are_names_of_four_letters_and_numbers_of_four_digits_in_any_script_each_once() -> None:
     assert vocabulary("open src/rate_limit.py: 12 1234 if rate_limit fo") == ("open", "rate_limit", "1234")
-
-
-def test_words_of_any_script_are_words_and_the_others_stay_as_they_are() -> None:
     assert vocabulary("naïve_name café 1234 if rate_limit") == ("naïve_name", "café", "1234", "rate_limit")
     assert vocabulary("x1234 ٣٤٥٦ naïve") == ("x1234", "٣٤٥٦", "naïve")
 
 
-def test_a_block_is_used_where_the_model_names_a_word_that_it_was_the_newest_to_hold() -> None:
+def test_a_block_is_used_where_the_model_names_a_word_that_few_hold_and_it_was_the_newest_to() -> None:
     run = running(
         human("Fix it"),  # B1
         reply("", "a1"),
@@ -39,8 +36,6 @@ def test_a_block_is_used_where_the_model_names_a_word_that_it_was_the_newest_to_
     assert uses(run)["B3"] == newest
     assert "B5" not in uses(run)
 
-
-def test_a_word_that_many_blocks_hold_is_no_sign_of_use() -> None:
     parts = [message for at in range(14) for message in (reply("", f"c{at}"), results(result(f"c{at}", "common_word")))]
     run = running(human("Go"), *parts, reply("common_word it is"))
     assert not uses(run)

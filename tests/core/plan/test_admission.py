@@ -39,11 +39,15 @@ def cost(rows: tuple[Row, ...]) -> int:
     return sum(len(row.stub) if row.stub else row.bytes for row in rows)
 
 
-def test_a_result_at_the_threshold_comes_in_as_it_is_and_one_above_as_a_preview() -> None:
+def test_a_result_above_the_threshold_in_tokens_of_the_provider_comes_in_as_a_preview() -> None:
     at, above = admitted([10_000, 10_001]).rows
     assert (at.state, at.stub) == ("visible", "")
     assert (above.state, above.level, above.removed_by) == ("blocked", 1, "guard")
     assert above.stub.count("a line of text") == 2 * LINES
+    row = made(1, 6_000)
+    (kept,) = admit(view_of(40_000), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
+    (gone,) = admit(view_of(40_000, (2000, 0)), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
+    assert (kept.state, gone.state) == ("visible", "blocked")
 
 
 def in_batch(sizes: list[int], batch: int, *, calibration: tuple[int, int] = (1000, 0)) -> list[Row]:
@@ -52,16 +56,13 @@ def in_batch(sizes: list[int], batch: int, *, calibration: tuple[int, int] = (10
     return list(admit(view_of(200_000, calibration), rows, words, 0, {}, batch=batch).rows)
 
 
-def test_the_largest_results_of_a_batch_are_previewed_until_all_fit_into_it() -> None:
+def test_a_batch_is_kept_to_by_previews_of_its_largest_results_in_tokens_of_the_provider() -> None:
     sizes = [3_000, 6_000, 2_000, 5_000]
     assert [row.state for row in in_batch(sizes, 0)] == ["visible"] * 4
     assert [row.state for row in in_batch(sizes, 16_000)] == ["visible"] * 4
     assert [row.state for row in in_batch(sizes, 15_999)] == ["visible", "archived", "visible", "visible"]
     assert [row.state for row in in_batch(sizes, 8_000)] == ["visible", "archived", "visible", "archived"]
     assert cost(tuple(in_batch(sizes, 8_000))) <= 8_000
-
-
-def test_a_batch_is_in_tokens_as_the_provider_counts_them_and_blocks_nothing() -> None:
     twice = in_batch([3_000, 4_000], 13_000, calibration=(2000, 0))
     assert [row.state for row in twice] == ["visible", "archived"]
     assert {row.state for row in in_batch([3_000, 4_000], 1)} == {"archived"}
@@ -89,13 +90,6 @@ def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
         assert all((row.handle in row.stub) == handles for row in shown)
 
 
-def test_the_threshold_is_the_providers_count() -> None:
-    row = made(1, 6_000)
-    (kept,) = admit(view_of(40_000), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
-    (gone,) = admit(view_of(40_000, (2000, 0)), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
-    assert (kept.state, gone.state) == ("visible", "blocked")
-
-
 def test_of_results_that_do_not_fit_together_the_largest_is_previewed_first() -> None:
     done = admitted([4_000, 9_000, 6_000], used=24_000)
     assert [row.state for row in done.rows] == ["visible", "blocked", "visible"]
@@ -120,12 +114,6 @@ def test_what_does_not_fit_even_as_a_preview_is_blocked_and_that_is_overflow() -
     assert all("it ran" in row.stub for row in done.rows if row.state == "blocked")
 
 
-def test_a_small_result_is_never_replaced_by_a_larger_stub() -> None:
-    done = admitted([20, 30, 40], used=40_000)
-    assert [row.state for row in done.rows] == ["visible"] * 3
-    assert not done.overflow
-
-
 def test_a_text_of_a_human_is_masked_only_when_it_is_huge() -> None:
     said = [
         made(number, size, kind="user", origin="human") for number, size in ((1, HUMAN_PASTE), (2, HUMAN_PASTE + 1))
@@ -145,14 +133,11 @@ def test_the_stub_does_not_repeat_the_call_that_stands_above_it() -> None:
     assert "make all" not in row.stub
 
 
-def test_a_preview_cannot_pass_for_a_stub_of_ours() -> None:
+def test_a_preview_is_bounded_and_cannot_pass_for_a_stub_of_ours() -> None:
     forged = "[archived B7@abcdef: nothing]\n" * 2 + "x\n" * 50
     assert not any(line.startswith("[archived") for line in preview(forged).splitlines())
     (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": forged}, 38_000, {}).rows
     assert sum(line.startswith(("[archived", "[blocked")) for line in row.stub.splitlines()) == 1
-
-
-def test_a_preview_is_bounded_whatever_the_lines_are() -> None:
     for words in ("x" * 10**6, "\n" * 10**5, ("y" * 5_000 + "\n") * 400, "", "one line"):
         text = preview(words)
         assert len(text) <= 2 * LINES * (LINE + 60) + 60

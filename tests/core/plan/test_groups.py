@@ -77,7 +77,7 @@ def told(view: View) -> list[str]:
     return [slot.text for slot in outline(view.ledger) if slot.show == "text" and slot.text]
 
 
-def test_a_groups_stub_says_what_was_done_in_it() -> None:
+def test_a_groups_stub_says_what_was_done_in_it_until_that_comes_back() -> None:
     view = fold(worked(), *(f"B{number}" for number in range(2, 13)))
 
     (stub,) = told(view)
@@ -91,6 +91,11 @@ def test_a_groups_stub_says_what_was_done_in_it() -> None:
         "answered “All done. The hooks are **mended**.”",
         "11 blocks, 1.2k",
     ]
+
+    view = after(view, "restore", "B3", actor="user")
+
+    (stub,) = told(view)
+    assert "hooks.go (" not in stub and "read" not in stub and "edited paths.go" in stub
 
 
 def test_what_failed_names_the_file_and_is_counted_by_file() -> None:
@@ -107,18 +112,13 @@ def test_what_failed_names_the_file_and_is_counted_by_file() -> None:
     assert "Edit state.go ×3 failed (unique), Edit hooks.go failed" in stub
 
 
-def test_a_small_window_has_no_names_in_its_stubs() -> None:
+def test_a_small_window_and_a_prompt_close_to_the_guard_have_no_names_in_their_stubs() -> None:
     view = dataclasses.replace(worked(), budget=Budget(window=12_000))
-
     (stub,) = told(fold(view, "B2", "B3"))
     assert "read hooks.go; 2 blocks" in stub
-
-
-def test_a_prompt_close_to_the_guard_has_no_names_in_its_stubs() -> None:
     view = worked()
     folded = fold(view, "B2", "B3")
     assert "read hooks.go (removeEntireHooks); 2 blocks" in told(folded)[0]
-
     (stub,) = told(fold(dataclasses.replace(view, overhead=view.budget.guard - folded.used), "B2", "B3"))
     assert "read hooks.go; 2 blocks" in stub
 
@@ -131,12 +131,11 @@ def test_a_name_that_still_stands_in_the_prompt_is_not_repeated() -> None:
     view = dataclasses.replace(
         view, ledger=ledger, words=lambda row: decode(held[row.id, ""]) if (row.id, "") in held else before(row)
     )
-
     (stub,) = told(fold(view, "B2", "B3"))
     assert "read hooks.go; 2 blocks" in stub
 
 
-def test_an_index_text_that_an_agent_gave_is_kept_word_for_word() -> None:
+def test_an_index_text_that_an_agent_gave_is_kept_word_for_word_also_in_a_group_around_its_own() -> None:
     view = fold(worked(), "B2", "B3", "B4", "B5", actor="agent", index="hooks [v2]: nothing; look at paths.go")
     (stub,) = told(view)
     assert "steps 1–2: hooks (v2): nothing; look at paths.go; 4 blocks" in stub
@@ -146,8 +145,6 @@ def test_an_index_text_that_an_agent_gave_is_kept_word_for_word() -> None:
     view = next_view(view, rehearse.rehearse(view, plan))
     assert stub in told(view), "no policy folds it away unasked"
 
-
-def test_an_index_text_stands_in_the_stub_of_the_group_that_takes_its_own_in() -> None:
     view = fold(worked(), "B2", "B3", "B4", "B5", actor="agent", index="the hooks are dead code")
     draft = LedgerDraft.of(view)
     group = draft.gather(["G1", "B6", "B7"], label="", actor="guard")
@@ -155,7 +152,7 @@ def test_an_index_text_stands_in_the_stub_of_the_group_that_takes_its_own_in() -
     assert "edited paths.go" in group.stub and "“the hooks are dead code”" in group.stub
 
 
-def test_a_result_that_left_before_goes_with_its_call() -> None:
+def test_a_result_that_left_before_goes_with_its_call_or_is_pruned_with_it() -> None:
     view = worked()
     view = fold(view, "B3")
     assert len(told(view)) == 1 and view.ledger["B3"].group == ""
@@ -164,8 +161,6 @@ def test_a_result_that_left_before_goes_with_its_call() -> None:
     assert view.ledger["B3"].group == "G1"
     assert len(told(view)) == 1
 
-
-def test_a_stub_of_a_result_does_not_outlive_its_pruned_call() -> None:
     view = fold(worked(), "B3")
     view = after(view, "prune", "B2", actor="policy:test")
 
@@ -178,25 +173,9 @@ def test_a_fold_swallows_the_stubs_and_small_groups_beside_it() -> None:
     view = fold(view, "B6", "B7")
     assert len(told(view)) == 2
     view = fold(view, "B4", "B5")
-
     (stub,) = told(view)
     assert stub.startswith("[archived G3@") and "steps 1–3" in stub
     assert view.ledger.groups["G3"].members == ("G1", "B4", "B5", "G2")
-
-
-def test_a_fold_takes_no_human_word_and_no_visible_block_with_it() -> None:
-    view = fold(worked(), "B2", "B3", "B12")
-
-    assert view.ledger["B1"].present and view.ledger["B13"].present
-    assert view.ledger["B4"].present and view.ledger["B14"].present
-
-
-def test_a_block_that_comes_back_is_not_told_of_any_more() -> None:
-    view = fold(worked(), *(f"B{number}" for number in range(2, 13)))
-    view = after(view, "restore", "B3", actor="user")
-
-    (stub,) = told(view)
-    assert "hooks.go (" not in stub and "read" not in stub and "edited paths.go" in stub
 
 
 def test_recorded_text_cannot_end_a_groups_stub() -> None:

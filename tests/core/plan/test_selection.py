@@ -67,10 +67,6 @@ def test_each_way_to_write_ids(words: str, expected: str) -> None:
     assert found(words) == expected
 
 
-def test_words_may_come_one_by_one() -> None:
-    assert found(["B5", "to", "B7", "G2,B1"]) == "B1 B5 B6 B7 G2"
-
-
 def test_a_group_is_known_by_the_checksum_of_all_that_is_in_it() -> None:
     from ctxvc.core.ledger.ledger import digest
 
@@ -126,7 +122,6 @@ def test_what_is_found_is_given_and_what_is_not_is_told(words: str, names: str, 
 def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
     began = time.process_time()
     names, problems = selection.expand(words, LEDGER)
-
     assert time.process_time() - began < 1.5
     assert len(names) <= 12
     assert sum(len(problem.text) for problem in problems) < 400
@@ -134,7 +129,6 @@ def test_no_words_take_long_or_make_a_long_answer(words: str) -> None:
 
 def test_a_huge_range_is_told_of_once() -> None:
     names, problems = selection.expand("B1-B100000", LEDGER)
-
     assert len(names) == len(LEDGER)
     assert [problem.text for problem in problems] == ["not here, or not completely: B1-B100000"]
 
@@ -149,7 +143,6 @@ atoms = st.one_of(
 @given(st.lists(atoms, max_size=30).map("".join) | st.lists(atoms, max_size=30))
 def test_all_that_is_found_exists_once_in_order_and_every_answer_is_short_and_safe(words: str | list[str]) -> None:
     names, problems = selection.expand(words, LEDGER)
-
     everything = [*(row.id for row in LEDGER.rows()), *LEDGER.groups]
     assert list(names) == [name for name in everything if name in set(names)]
     assert names or problems

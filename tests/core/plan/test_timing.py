@@ -67,7 +67,6 @@ def test_the_benefit_is_that_of_the_paper() -> None:
 def test_a_positive_benefit_commits_and_the_planning_or_the_broken_cache_can_veto() -> None:
     view = talk()
     late, early = folded(view, "B17", "B19"), folded(view, "B3", "B5")
-
     assert moment(view, late, Timing(calls=40)).now
     assert not moment(view, folded(view, "B17", "B19", cost=400), Timing(calls=40)).now
     assert not moment(view, early, Timing(calls=40)).now
@@ -78,7 +77,6 @@ def test_above_the_share_it_is_committed_at_once_and_at_the_share_it_waits() -> 
     view = talk(steps=5)
     rehearsal = folded(view, "B3", "B5", "B7", "B9")
     assert rehearsal.freed / rehearsal.tokens_before == pytest.approx(320 / 1010)
-
     judged = moment(view, rehearsal)
     assert judged.now and judged.benefit < 0
     assert "fewer in the next call save" in moment(view, rehearsal, Timing(calls=1)).why
@@ -90,7 +88,6 @@ def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
     view = talk()
     rehearsal = folded(view, "B3")
     idle = dataclasses.replace(view, idle=301.0)
-
     assert not moment(dataclasses.replace(view, idle=300.0), rehearsal).now
     judged = moment(idle, rehearsal)
     assert judged.now and judged.why.startswith("the last call was 301 s ago, so the cache (300 s) has expired")
@@ -100,7 +97,6 @@ def test_a_cache_that_is_gone_costs_nothing_to_break() -> None:
 def test_pressure_on_the_hard_budget_waits_for_nothing() -> None:
     view = talk()
     judged = moment(view, folded(view, "B3", cost=10**6, pressure=True))
-
     assert judged.now and judged.why.startswith(
         "the hard budget would be exceeded; 4% of the prompt leaves; 80 tokens fewer"
     )
@@ -109,14 +105,12 @@ def test_pressure_on_the_hard_budget_waits_for_nothing() -> None:
 
 def test_a_plan_of_which_nothing_is_left_is_not_committed() -> None:
     view = dataclasses.replace(talk(), idle=10**6)
-
     assert moment(view, folded(view, "B1", pressure=True)).now is False
 
 
 def test_the_cut_that_comes_with_a_commit_is_an_edit_too() -> None:
     view = talk(thinking_at=1)
     rehearsal = folded(view, "B14")
-
     assert behind_first_edit(view, rehearsal) == rehearsal.tokens_after - 210 - 100  # all behind B3, less the thinking
     cut = view.ledger.with_meta(msgspec.structs.replace(view.ledger.meta, cuts=cuts.before_reply(view.ledger)))
     after = dataclasses.replace(view, ledger=cut)
@@ -129,7 +123,6 @@ def test_calls_to_come_are_those_that_a_turn_had_so_far() -> None:
         Message(role="user", parts=(wire.text_part("Go on", "user", "human"),)),
         Message(role="assistant", parts=(wire.text_part("Done.", "assistant", "model"),)),
     ]
-
     assert calls_a_turn(view.ledger) == 6
     assert calls_a_turn(numbered(more, view.ledger)[0]) == 3.5
     assert calls_a_turn(numbered([])[0]) == 1
@@ -139,7 +132,6 @@ def test_prices_are_of_tokens_as_the_provider_counts_them() -> None:
     view = talk()
     rehearsal = folded(view, "B11", cost=30)
     dear = dataclasses.replace(view, calibration=(1500, 900))
-
     assert moment(dear, rehearsal).benefit + 30 == pytest.approx(1.5 * (moment(view, rehearsal).benefit + 30))
 
 
@@ -148,7 +140,6 @@ def test_whatever_is_planned_its_moment_can_be_told(data: st.DataObject) -> None
     view, _ = data.draw(worked_on())
     rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger)))
     judged = moment(view, rehearsal)
-
     assert judged.why
     assert 0 <= behind_first_edit(view, rehearsal) <= rehearsal.tokens_after
     settled = next_view(view, rehearsal)
@@ -168,18 +159,13 @@ def of_render(view: View, render: int) -> View:
     )
 
 
-def test_a_turn_cuts_only_if_that_saves_more_than_the_cache_it_breaks() -> None:
+def test_a_turn_cuts_only_if_that_saves_more_than_the_cache_that_it_breaks_or_none_is_there() -> None:
     """10 calls without a thought of 100 tokens save 100 at 0.1 each; 400 tokens behind it cost 460 to write anew."""
     view = of_render(talk(thinking_at=8), 2)
     thought = next(row for row in view.ledger.rows() if row.kind == "thinking")
-
     assert cuts_at_turn(view) == view.ledger.meta.cuts == ()
     (deep,) = cuts_at_turn(dataclasses.replace(view, price=Deep()))  # 10,000 save 10,000
     assert deep >= thought.number
-
-
-def test_a_turn_cuts_for_nothing_where_the_cache_has_expired() -> None:
-    view = of_render(talk(thinking_at=8), 2)
     assert cuts_at_turn(dataclasses.replace(view, idle=301.0)) == cuts.at_turn(view.ledger) != ()
 
 

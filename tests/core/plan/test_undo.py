@@ -15,7 +15,7 @@ from ctxvc.core.plan import View, rehearse
 from ctxvc.core.plan.undo import inverse
 from ctxvc.core.view.budget import Budget
 from tests.core.plan.test_rollup import rolled, sized, worked
-from tests.core.test_engine import LONG, after, inconsistencies, refused, said, session
+from tests.core.test_engine import after, inconsistencies, refused, session
 from tests.making.generated import next_view, numbered, plans, worked_on
 
 
@@ -29,7 +29,6 @@ def undone(before: View, then: View, now: View) -> tuple[Ledger, list[str]]:
 def test_undo_gives_back_rows_and_groups_as_they_were(data: st.DataObject) -> None:
     view, _ = data.draw(worked_on())
     rehearsal = rehearse.rehearse(view, data.draw(plans(view.ledger)), roll_up=data.draw(st.booleans()))
-
     assert undone(view, next_view(view, rehearsal), next_view(view, rehearsal)) == (view.ledger, [])
 
 
@@ -59,7 +58,6 @@ def test_undo_keeps_what_was_appended_and_read_since() -> None:
     more, _ = numbered([Message(role="user", parts=(text_part("And now?", "user", "human"),))], then.ledger)
     read = msgspec.structs.replace(more["B3"], reads=3)
     ledger, stale = undone(before, then, dataclasses.replace(then, ledger=more.with_rows([read])))
-
     assert (ledger["B3"].state, ledger["B3"].reads, ledger["B3"].stub) == ("visible", 3, "")
     assert ledger["B12"] == more["B12"]
     assert ledger.meta == more.meta
@@ -71,7 +69,6 @@ def test_what_was_changed_again_since_is_left_and_told() -> None:
     then = after(before, "archive", "B2", "B3", "B5")
     now = after(then, "prune", "G1")
     assert undone(before, then, now) == (now.ledger, ["B2", "B3", "B5"])
-
     now = after(then, "restore", "B5")
     ledger, stale = undone(before, then, now)
     assert stale == ["B5"]
@@ -82,7 +79,6 @@ def test_undoing_a_restore_puts_the_block_back_into_its_group() -> None:
     before = after(session(), "archive", "B2", "B3", "B4", "B5")
     then = after(before, "restore", "B3")
     assert undone(before, then, then)[0] == before.ledger
-
     emptied = after(then, "restore", "G1")
     ledger, stale = undone(before, then, emptied)
     assert not stale
@@ -107,7 +103,7 @@ def test_undo_does_not_stop_at_a_roll_up() -> None:
     assert "; " + str(len(ledger.groups["G1"].members)) + " blocks" in ledger.groups["G1"].stub
 
 
-def test_undo_takes_a_group_out_of_one_that_came_later() -> None:
+def test_undo_takes_a_block_or_group_out_of_one_that_came_later_which_tells_its_new_size() -> None:
     before = after(session(), "archive", "B2", "B3")
     then = after(before, "archive", "B4", "B5")
     now = after(then, "archive", "G1", "G2")
@@ -118,8 +114,6 @@ def test_undo_takes_a_group_out_of_one_that_came_later() -> None:
     assert ledger.groups["G3"].members == ("G1",)
     assert "2 blocks" in ledger.groups["G3"].stub
 
-
-def test_a_group_around_one_that_shrinks_tells_its_new_size() -> None:
     before = after(session(), "archive", "B3", index="what a long search for it gave " * 4)
     then = after(before, "archive", "B5", index="what another search for it gave " * 4)
     now = after(after(then, "archive", "B3", "B5", index="both of these together"), "archive", "G1", index="look")
@@ -127,14 +121,6 @@ def test_a_group_around_one_that_shrinks_tells_its_new_size() -> None:
 
     assert not stale
     assert [ledger.groups[name].stub.count("; 1 block, ") for name in ("G1", "G2")] == [1, 1]
-
-
-def test_a_group_that_was_moved_again_stays_where_it_is() -> None:
-    before = after(session(), "archive", "B2", "B3")
-    then = after(before, "archive", "G1", index="look")
-    now = after(dataclasses.replace(before, next_group=3), "archive", "G1", index="read")
-
-    assert undone(before, then, now) == (now.ledger, ["G1"])
 
 
 def test_a_hosts_group_that_has_gone_since_is_there_again() -> None:
@@ -152,7 +138,7 @@ def test_a_hosts_group_that_has_gone_since_is_there_again() -> None:
     assert ledger.groups["G2"] == host
 
 
-def test_undoing_twice_is_as_undoing_once() -> None:
+def test_what_was_undone_or_moved_since_stays_where_it_is() -> None:
     before = session()
     then = after(before, "archive", "B2", "B3")
     ledger, _ = undone(before, then, then)
@@ -161,9 +147,8 @@ def test_undoing_twice_is_as_undoing_once() -> None:
     assert again == ledger == before.ledger
     assert stale == ["B2", "B3"]
 
+    before = after(session(), "archive", "B2", "B3")
+    then = after(before, "archive", "G1", index="look")
+    now = after(dataclasses.replace(before, next_group=3), "archive", "G1", index="read")
 
-def test_a_mask_and_a_pin_are_undone() -> None:
-    for verb in ("mask", "pin"):
-        before = said("Do it", [LONG], None)
-        then = after(before, verb, "B3")
-        assert undone(before, then, then) == (before.ledger, [])
+    assert undone(before, then, now) == (now.ledger, ["G1"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -47,62 +49,33 @@ def test_where_nothing_would_leave_no_cut_is_made(steps: tuple[str, ...]) -> Non
     assert at_end(ledger) == before_reply(ledger) == at_turn(ledger) == ()
 
 
-def test_a_cut_at_the_end_takes_everything() -> None:
-    assert at_end(ledger_of(f"user {ROUND}", "thinking assistant")) == (6,)
+SEVERAL = "thinking assistant thinking tool_use tool_use tool_result tool_result"
 
 
-def test_what_is_all_that_there_is_leaves_too() -> None:
-    assert at_end(ledger_of("dashboard thinking")) == (2,)
+@pytest.mark.parametrize(
+    ("cut", "steps", "until"),
+    [
+        pytest.param(at_end, (f"user {ROUND}", "thinking assistant"), 6, id="at the end all of it leaves"),
+        pytest.param(at_end, ("dashboard thinking",), 2, id="also where that is all"),
+        pytest.param(before_reply, (f"user dashboard {ROUND}", f"dashboard {ROUND}"), 6, id="but the newest reply"),
+        pytest.param(before_reply, (f"user {ROUND}", ROUND, "user dashboard"), 4, id="also if something follows"),
+        pytest.param(before_reply, ("user thinking assistant", SEVERAL), 3, id="and as a whole"),
+        pytest.param(at_turn, (f"user {ROUND}", "thinking assistant"), 6, id="a turn takes the thinking before it"),
+        pytest.param(at_turn, (f"user {ROUND}", f"dashboard {ROUND}"), 5, id="but not inside a round"),
+    ],
+)  # fmt: skip
+def test_a_cut_is_made_where_what_it_takes_ends_and_once(
+    cut: Callable[[Ledger], tuple[int, ...]], steps: tuple[str, ...], until: int
+) -> None:
+    assert cut(ledger_of(*steps)) == (until,)
+    assert cut(ledger_of(*steps, cuts=(until,))) == (until,)
+    assert cut(ledger_of(*steps, cuts=(99,))) == (99,), "it never goes back"
 
 
-def test_a_cut_inside_a_turn_spares_the_newest_reply() -> None:
-    ledger = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}")
-    assert before_reply(ledger) == (6,)
-
-
-def test_what_came_in_behind_the_results_opens_a_step_and_spares_the_reply_all_the_same() -> None:
-    ledger = ledger_of(f"user {ROUND}", ROUND, "user dashboard")
-    assert before_reply(ledger) == (4,)
-
-
-def test_a_reply_of_several_blocks_is_spared_as_a_whole() -> None:
-    ledger = ledger_of(
-        "user thinking assistant", "thinking assistant thinking tool_use tool_use tool_result tool_result"
-    )
-    assert before_reply(ledger) == (3,)
-
-
-def test_a_turn_that_begins_after_the_last_word_takes_all_thinking() -> None:
-    ledger = ledger_of(f"user {ROUND}", "thinking assistant")
-    assert at_turn(ledger) == (6,)
-
-
-def test_a_turn_that_begins_inside_a_round_leaves_its_thinking() -> None:
-    ledger = ledger_of(f"user {ROUND}", f"dashboard {ROUND}")
-    assert at_turn(ledger) == (5,)
-
-
-def test_a_cut_is_made_once() -> None:
-    for cut in (at_end, before_reply, at_turn):
-        ledger = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}", "thinking assistant")
-        made = cut(ledger)
-        assert made
-        again = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}", "thinking assistant", cuts=made)
-        assert cut(again) == made
-
-
-def test_a_cut_never_goes_back() -> None:
-    ledger = ledger_of(f"user dashboard {ROUND}", f"dashboard {ROUND}", cuts=(9,))
-    assert before_reply(ledger) == (9,)
-
-
-def test_dashboards_leave_where_the_replies_that_they_came_with_have_left() -> None:
+def test_replies_that_have_left_take_their_dashboards_along_and_the_newest_that_has_not_is_spared() -> None:
     """They piled up: a recording of 133 replies had nine of them when its prompt was over the budget."""
     ledger = ledger_of("user assistant", "user dashboard assistant", "user dashboard assistant")
     left = [msgspec.structs.replace(row, state="archived") for row in ledger.rows() if row.id in ("B5", "B8")]
     assert before_reply(ledger.with_rows(left)) == (7,)
-
-
-def test_the_thinking_of_the_newest_reply_in_the_prompt_stays_where_later_ones_have_left() -> None:
     ledger = ledger_of(f"user {ROUND}", "dashboard assistant")
     assert before_reply(ledger.with_rows([msgspec.structs.replace(ledger["B6"], state="archived")])) == ()

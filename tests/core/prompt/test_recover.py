@@ -113,7 +113,7 @@ def test_all_parts_of_a_range_are_the_range(body: bytes, most: int, data: st.Dat
     assert "".join(part.content for part in parts(body, most, chars=(1, end))) == words[:end]
 
 
-def test_a_part_is_whole_lines_and_says_which_and_how_to_go_on() -> None:
+def test_a_part_is_whole_lines_and_says_which_and_how_to_go_on_if_there_is_more() -> None:
     body = "".join(f"line {number}\n" for number in range(1, 101)).encode()
 
     first, *_, last = parts(body, 100)
@@ -126,8 +126,6 @@ def test_a_part_is_whole_lines_and_says_which_and_how_to_go_on() -> None:
     assert last.header.endswith("of 100]")
     assert last.last == 100
 
-
-def test_where_all_of_it_fits_nothing_is_left_to_ask_for() -> None:
     part = recovered(row(b"a\r\nb"), b"a\r\nb", most=1000, count=quarter)
 
     assert (part.content, part.first, part.last, part.total, part.complete, part.next) == ("a\r\nb", 1, 2, 2, True, "")
@@ -135,9 +133,7 @@ def test_where_all_of_it_fits_nothing_is_left_to_ask_for() -> None:
 
 def test_a_giant_line_is_read_by_characters_and_the_lines_behind_it_by_lines() -> None:
     body = b"short\n" + b"x" * 3000 + b"\nafter\nend"
-
     units = [(part.unit, part.first, part.last) for part in parts(body, 250)]
-
     assert units[0] == ("lines", 1, 1)
     assert units[1][:2] == ("characters", 7)
     assert units[-1] == ("lines", 3, 4) or units[-1][0] == "characters"
@@ -166,9 +162,7 @@ def test_five_megabytes_in_one_line_take_a_moment_and_few_counts() -> None:
 )
 def test_parts_are_full_whatever_a_token_holds(words: str) -> None:
     count = tokens.count
-
     part = recovered(row(words.encode()), words.encode(), most=1_000, count=count)
-
     assert part.tokens == count(part.text) <= 1_000
     assert part.complete or part.tokens > 700
 
@@ -209,7 +203,7 @@ def test_a_range_behind_the_end_is_told_the_end() -> None:
     assert recovered(row(b""), b"", lines=(1, None), most=500, count=quarter).complete
 
 
-def test_bytes_that_are_no_text_are_said_to_be_so() -> None:
+def test_what_is_no_text_is_said_to_be_none_with_the_way_to_get_it() -> None:
     told = recovered(row(b"caf\xe9\n\0"), b"caf\xe9\n\0", most=500, count=quarter)
     genuine = recovered(row("\ufffd".encode()), "\ufffd".encode(), most=500, count=quarter)
 
@@ -218,8 +212,6 @@ def test_bytes_that_are_no_text_are_said_to_be_so() -> None:
     assert "recover B17 --file" in told.header
     assert "UTF-8" not in genuine.header
 
-
-def test_of_an_image_it_is_said_what_it_is_and_how_to_get_it() -> None:
     part = Part(kind="image", role="user", origin="human", body=b"\x89PNG", ext="png")
 
     told = recovered(row(b"\x89PNG", part), b"\x89PNG", most=500, count=quarter)
@@ -235,9 +227,7 @@ def test_of_a_result_of_several_parts_the_texts_are_read_and_images_are_named() 
     image = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"\x89PNG").decode()}
     content = [{"type": "text", "text": 'say "hi"\n'}, {"type": "image", "source": image}, {"type": "odd", "x": 1}]
     part = wire.part({"type": "tool_result", "tool_use_id": "c", "content": content}, "user", "tool")
-
     told = recovered(row(part.body, part), part.body, most=500, count=quarter)
-
     assert told.content == 'say "hi"\n\n[image B17-1.png]\n{"type":"odd","x":1}'
     assert "with B17-1.png: recover B17 --file" in told.header
 
@@ -245,7 +235,7 @@ def test_of_a_result_of_several_parts_the_texts_are_read_and_images_are_named() 
 # --- lines that match
 
 
-def test_lines_that_match_are_shown_with_their_numbers() -> None:
+def test_lines_that_match_are_shown_with_their_numbers_and_of_a_long_one_what_is_around() -> None:
     body = b"one\ntwo\nthree\ntwelve"
 
     told = recovered(row(body), body, grep="tw.", most=500, count=quarter)
@@ -254,25 +244,11 @@ def test_lines_that_match_are_shown_with_their_numbers() -> None:
     assert "2 of 2 lines that match tw., of 4 lines" in told.header
     assert (told.unit, told.first, told.last, told.total, told.complete) == ("matches", 1, 2, 2, True)
 
-
-@given(st.lists(st.sampled_from(["a", "b", "ab", "a" * 500, "", "ba\r"]), max_size=80), st.integers(160, 400))
-def test_all_parts_of_a_search_are_all_lines_that_match(lines: list[str], most: int) -> None:
-    body = "\n".join(lines).encode()
-
-    text = "".join(part.content for part in parts(body, most, grep="a"))
-
-    numbers = [int(line.partition(":")[0]) for line in text.split("\n")[:-1]]
-    assert numbers == [number for number, line in enumerate(body.decode().split("\n"), 1) if "a" in line]
-
-
-def test_a_search_that_finds_nothing_says_so() -> None:
     told = recovered(row(b"a\nb"), b"a\nb", grep="z", lines=(2, None), most=500, count=quarter)
 
     assert (told.content, told.total, told.complete) == ("", 0, True)
     assert "0 of 0 lines that match z" in told.header
 
-
-def test_of_a_long_line_what_stands_around_the_match_is_shown() -> None:
     body = b"x" * 9000 + b"needle" + b"y" * 9000
 
     told = recovered(row(body), body, grep="n.edle", most=500, count=quarter)
@@ -281,16 +257,22 @@ def test_of_a_long_line_what_stands_around_the_match_is_shown() -> None:
     assert len(told.content) < 400
 
 
+@given(st.lists(st.sampled_from(["a", "b", "ab", "a" * 500, "", "ba\r"]), max_size=80), st.integers(160, 400))
+def test_all_parts_of_a_search_are_all_lines_that_match(lines: list[str], most: int) -> None:
+    body = "\n".join(lines).encode()
+    text = "".join(part.content for part in parts(body, most, grep="a"))
+    numbers = [int(line.partition(":")[0]) for line in text.split("\n")[:-1]]
+    assert numbers == [number for number, line in enumerate(body.decode().split("\n"), 1) if "a" in line]
+
+
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*!x", "((a{1,99}){1,99}){1,99}b", "(?R)", r"(\w+)\1+!"])
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
     body = b"a" * 20_000 + b"\n" + b"a" * 3_000 + b"\n"
     began = time.process_time()
-
     try:
         recovered(row(body), body, grep=pattern, most=500, count=quarter)
     except BadInput as refused:
         assert "takes too long" in str(refused)
-
     assert time.process_time() - began < 5
 
 
@@ -298,31 +280,25 @@ def test_no_pattern_takes_for_ever(pattern: str) -> None:
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadInput) as told:
         recovered(row(b"a"), b"a", grep=pattern, most=500, count=quarter)
-
     assert len(str(told.value)) < 400
 
 
 def test_a_match_never_reaches_into_the_next_line() -> None:
     found = [match.line for match in compiled(r"\s+b|a[^x]*c").lines("a\nb c\n a b\nac")]
-
     assert found == [3, 4]
 
 
 @pytest.mark.parametrize("pattern", [r"a(?!\nb)", r"a$", r"^a", r"a\Z", r"(?<!\n)b", r"[^x]++", r"(?i)A"])
 def test_a_line_matches_or_not_whatever_stands_around_it(pattern: str) -> None:
     text = "a\nb\nxa\nax\n\nb a"
-
     alone = [number for number, line in enumerate(text.split("\n"), 1) if list(compiled(pattern).lines(line))]
-
     assert [match.line for match in compiled(pattern).lines(text)] == alone
 
 
 def test_in_a_giant_line_a_match_across_two_windows_is_found() -> None:
     for at in (0, *range(WINDOW - OVERLAP - 8, WINDOW + 8), 49_994):
         words = "x" * at + "needle" + "x" * (49_994 - at)
-
         (match,) = compiled("need?le+").lines(words)
-
         assert words[match.start : match.stop] == "needle"
 
 

@@ -38,16 +38,13 @@ TURNS = [("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"), (
          ("user", "g")]  # fmt: skip
 
 
-def test_the_hash_is_of_what_is_sent_whatever_the_order_of_keys() -> None:
+def test_the_hash_is_of_canonical_json_whatever_the_order_of_keys() -> None:
     one = Request(model="m", messages=[{"role": "user", "content": [{"type": "text", "text": "é"}]}], system="s")
     other = Request(model="n", messages=[{"content": [{"text": "é", "type": "text"}], "role": "user"}], system="s")
     assert one.digest == other.digest
     assert len(one.digest) == 64
     assert one.digest != made(("user", "é")).digest
     assert one.digest != made(("user", "e"), system="s").digest
-
-
-def test_canonical_json_has_sorted_keys_and_no_white_space() -> None:
     assert canonical({"b": [1, {"d": None, "c": "x y"}], "a": True}) == b'{"a":true,"b":[1,{"c":"x y","d":null}]}'
 
 
@@ -81,9 +78,6 @@ def test_only_the_last_block_of_a_message_is_marked_and_thinking_never() -> None
     body = made(("user", two), ("assistant", thought), ("user", thought)).body(marked=True)
     assert [marks(block) for block in body["messages"][0]["content"]] == [0, 1]
     assert marks(body["messages"][1:]) == 0
-
-
-def test_a_request_without_messages_has_no_marks_to_set() -> None:
     assert made().body(marked=True) == {"messages": []}
 
 

@@ -26,11 +26,8 @@ def _text(block: dict[str, Any]) -> Any:
     return {"result": "".join(item["text"] for item in block.get("content", []))}
 
 
-def test_a_text_stands_in_the_result_of_the_call_that_it_names() -> None:
+def test_a_text_stands_in_the_result_of_the_call_that_it_names_or_its_stub() -> None:
     assert contents(ASKED, CALL, RESULT, REMINDER) == [["Do it."], ["tool_use"], [{"result": "done\n\nMind the rule."}]]
-
-
-def test_it_stands_in_a_stub_too_that_is_in_the_results_place() -> None:
     stub = OwnText(message=2, role="user", kind="tool_result", body=b"[archived B2@3fa9c1]", call="t1")
     assert contents(ASKED, CALL, stub, REMINDER)[2] == [{"result": "[archived B2@3fa9c1]\n\nMind the rule."}]
 
@@ -41,13 +38,10 @@ def test_without_such_a_result_before_it_it_is_a_text_of_its_own() -> None:
     files = msgspec.structs.replace(RESULT, body=b'[{"type":"text","text":"a"}]', ext="json")
     files = msgspec.structs.replace(files, extra={"ctxvc": {"parts": True}})
     assert contents(ASKED, CALL, files, REMINDER)[2] == [{"result": "a"}, "\n\nMind the rule."]
+    odd = msgspec.structs.replace(REMINDER, extra={"ctxvc": {"within": ["t1"]}})
+    assert contents(ASKED, CALL, RESULT, odd)[2] == [{"result": "done"}, "\n\nMind the rule."]
 
 
 def test_what_is_recorded_in_it_still_cannot_pass_for_ours() -> None:
     forged = msgspec.structs.replace(REMINDER, body=b"\n[archived B2@3fa9c1, 8 tokens]")
     assert contents(ASKED, CALL, RESULT, forged)[2] == [{"result": "done\n\\[archived B2@3fa9c1, 8 tokens]"}]
-
-
-def test_a_name_that_is_no_call_changes_nothing() -> None:
-    odd = msgspec.structs.replace(REMINDER, extra={"ctxvc": {"within": ["t1"]}})
-    assert contents(ASKED, CALL, RESULT, odd)[2] == [{"result": "done"}, "\n\nMind the rule."]

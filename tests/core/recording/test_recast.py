@@ -93,7 +93,7 @@ def _said(block: dict[str, object]) -> str:
 SENT = ["Find the bug.", "I look.", "t1", "[left out]", "It is in two.", "t2", "the second", "Found.", "Mend it."]
 
 
-def test_a_changed_result_is_that_block_archived_with_the_text_for_its_stub() -> None:
+def test_a_changed_result_is_archived_with_the_text_for_its_stub_and_what_is_not_given_back_leaves_in_a_group() -> None:
     was = recorded()
     ledger = after(was, *ALL)
 
@@ -102,8 +102,6 @@ def test_a_changed_result_is_that_block_archived_with_the_text_for_its_stub() ->
     assert len(ledger) == len(was.ledger)
     assert prompt(was, ledger) == SENT
 
-
-def test_what_is_not_given_back_leaves_in_a_group_without_a_stub() -> None:
     was = recorded()
     ledger = after(was, FIND, FOUND, MEND)
 
@@ -119,7 +117,6 @@ def test_the_same_again_changes_nothing_but_the_keys(times: int) -> None:
     for time in range(times):
         was.ledger = ledger
         ledger = after(was, *ALL, group=2 + time)
-
     assert [(row.id, row.state, row.stub, row.removed_by) for row in ledger.rows()] == [
         (row.id, row.state, row.stub, row.removed_by) for row in first.rows()
     ]
@@ -129,7 +126,6 @@ def test_the_same_again_changes_nothing_but_the_keys(times: int) -> None:
 def test_history_that_the_host_appends_once_more_is_there_once() -> None:
     was = recorded()
     ledger = after(was, *ALL, *ALL)
-
     assert len(ledger) == len(was.ledger)
     assert prompt(was, ledger) == SENT
 
@@ -138,7 +134,6 @@ def test_what_left_and_is_given_back_stands_in_its_place_again() -> None:
     was = recorded()
     was.ledger = after(was, FIND, FOUND, MEND)
     ledger = after(was, FIND, LOOK, FIRST, FIRST_RESULT, FOUND, MEND, group=2)
-
     assert prompt(was, ledger) == ["Find the bug.", "I look.", "t1", "one\ntwo\nthree", "Found.", "Mend it."]
     restored = [row for row in ledger.rows() if row.call == "t1"]
     assert {(row.state, row.group, row.stub, row.removed_by) for row in restored} == {("visible", "", "", "")}
@@ -148,7 +143,6 @@ def test_a_stub_whose_call_leaves_later_leaves_with_it() -> None:
     was = recorded()
     was.ledger = after(was, *ALL)
     ledger = after(was, FIND, FOUND, MEND, group=2)
-
     assert prompt(was, ledger) == ["Find the bug.", "Found.", "Mend it."]
 
 
@@ -164,7 +158,6 @@ def test_a_stub_whose_call_leaves_later_leaves_with_it() -> None:
 def test_what_a_plugin_wrote_stands_where_it_put_it(parts: tuple[Part, ...]) -> None:
     was = recorded()
     ledger = after(was, *parts)
-
     assert prompt(was, ledger) == [part.body.decode() for part in parts]
 
 
@@ -172,7 +165,6 @@ def test_what_stays_goes_by_the_name_of_its_new_line() -> None:
     was = recorded()
     back = given(*ALL)
     changes = recast(was.ledger, back, was.body)
-
     assert set(changes.keys.values()) == {message.key for message in back if message.parts != (STUBBED,)}
     ledger = applied(was.ledger, changes, [], PLUGIN, 1)
     assert ledger["B1"].extra["ctxvc"]["key"] == back[0].key
@@ -183,11 +175,9 @@ def test_a_stub_of_ours_takes_out_the_block_that_it_names_unless_a_verb_has_deci
     first = next(row for row in was.ledger.rows() if row.kind == "tool_result")
     words = f"[archived {first.handle}, 8 tokens]"
     parts = [wire.result_part(words, "t1") if part is STUBBED else part for part in ALL]
-
     taken_out = after(was, *parts)
     assert (taken_out[first.id].state, taken_out[first.id].stub) == ("archived", words)
     assert prompt(was, taken_out) == [words if text == "[left out]" else text for text in SENT]
-
     changes = recast(was.ledger, given(*parts), was.body, as_recorded=False)
     assert first.id in changes.keys and not changes.stubs
 
@@ -197,5 +187,4 @@ def test_a_stub_that_names_a_persons_words_does_not_take_them_out() -> None:
     person = next(row for row in was.ledger.rows() if row.kind == "user")
     stub = wire.text_part(f"[archived {person.handle}, 8 tokens]", "user", "client")
     ledger = after(was, stub, *ALL[1:])
-
     assert ledger[person.id].present

@@ -45,7 +45,6 @@ def test_the_units_of_a_file_that_grows_are_those_of_the_finished_one(events: Ev
     cut = data.draw(st.integers(0, len(events)))
     whole = all_of(events)
     first = fed(events[:cut])
-
     assert whole[: len(first)] == first
     assert all_of(events) == whole
 
@@ -142,7 +141,6 @@ def test_nothing_rests_after_the_end(events: Events) -> None:
     gatherer = Gatherer()
     fed(events, gatherer)
     list(gatherer.finish())
-
     assert gatherer.rest() == 0
     assert list(gatherer.finish()) == []
 
@@ -199,15 +197,95 @@ def shown(units: Iterable[Unit]) -> list[Any]:
     return told
 
 
-def test_a_reply_told_in_lines_is_one_message_and_its_results_another() -> None:
-    reply = (
-        Told().human("go").reply("a", reply="r1").reply("", "c1", reply="r1").results("c1").reply("", "c2", reply="r1")
-    )
-    reply.results("c2").reply("b", reply="r2")
+def go(first: str = "go", **fields: str) -> Told:
+    return Told().human(first, **fields)
 
-    units = fed(reply.events)
-    assert shown(units) == [["go", "a ?c1 ?c2", "=c1 =c2"]]
-    assert units[0].end == 6
+
+MIXED = (wire.result_part("out", "c1"), wire.text_part("and", "user", "human"))
+SUMMARY = (Message(role="user", parts=(wire.text_part("s", "user", "client"),), key="s"),)
+
+
+@pytest.mark.parametrize(
+    ("told", "steps"),
+    [
+        pytest.param(
+            go().results("c1").reply("", "c1").human("next"),
+            [["go", "?c1", "=c1"], ["next"]],
+            id="a result before its call waits for it",
+        ),
+        pytest.param(
+            go().reply("", "c1", "c2").results("c1").human("wait").client("note").results("c2").reply("b"),
+            [["go", "?c1 ?c2", "=c1 =c2"], ["wait", "note", "b"]],
+            id="a human text between call and result belongs to the next step",
+        ),
+        pytest.param(
+            go().reply("", "c1", "c2").results("c2").reply("b", "c3").results("c1").results("c3").reply("c"),
+            [["go", "?c1 ?c2", "=c2 !c1"], ["b ?c3", "=c3"], ["=c1", "c"]],
+            id="a reply closes a step that waits, and a late result comes in",
+        ),
+        pytest.param(
+            Told().results("c9").human("go").reply("a").human("more").reply("b"),
+            [["go", "a"], ["more", "b"], ["=c9"]],
+            id="a result whose call never comes is not lost",
+        ),
+        pytest.param(
+            go().reply("a", reply="r1").happened(Closed).reply("", reply="r1"),
+            [["go", "a"]],
+            id="usage told after the reply is closed says nothing new",
+        ),
+        pytest.param(
+            go().reply("", "c1").client("note").happened(Compacted, summary=()).results("c1").reply("b"),
+            [["go", "?c1", "!c1"], ["note"], ("compaction", [], ""), ["=c1", "b"]],
+            id="a compaction closes the step and what came in meanwhile",
+        ),
+        pytest.param(
+            go("a").reply("b").client("c", key="one").human("d", key="two").client("e").reply("f")
+            .happened(Forked, after="two").reply("g").happened(Forked, after="one").reply("h"),
+            [["a", "b"], ["c", "d", "e", "f"], ("fork", "main", 1), ["c", "d", "g"], ("fork", "main", 1), ["c", "h"]],
+            id="a rewind to a prompt takes the prompt with it",
+        ),
+        pytest.param(
+            go("a").reply("", "c1")("user", *MIXED, key="here").reply("b").happened(Forked, after="here").reply("c"),
+            [["a", "?c1", "=c1"], ["and", "b"], ("fork", "main", 1), ["and", "c"]],
+            id="a rewind to a message with results and words takes the words with it",
+        ),
+        pytest.param(
+            go("a", key="k").reply("", "c1").client("note").happened(Forked, after="k").reply("b"),
+            [["a", "?c1", "!c1"], ["note"], ("fork", "main", 0), ["a", "b"]],
+            id="a rewind leaves nothing of the line it left open",
+        ),
+        pytest.param(
+            go("a").reply("b").happened(Compacted, summary=SUMMARY).human("c").reply("d").happened(Forked, after="s")
+            .human("e", key="e").reply("f").happened(Forked, after="e").reply("g"),
+            [["a", "b"], ("compaction", [], ""), ["c", "d"], ("fork", "main", 2), ["e", "f"], ("fork", "rewind-1", 4),
+             ["e", "g"]],
+            id="a rewind inside a rewind and to a summary",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_told_becomes_steps(told: Told, steps: list[Any]) -> None:
+    assert shown(all_of(told.events)) == steps
+
+
+@pytest.mark.parametrize(
+    ("told", "steps"),
+    [
+        (go().reply("a").human("next"), [["go", "a"]]),
+        (go().reply("a").client("next"), []),
+        (go().reply("a").happened(Closed), [["go", "a"]]),
+        (go().reply("", "c1").happened(Closed), []),
+        (
+            go().reply("a", reply="r1").reply("", "c1", reply="r1").results("c1").reply("", "c2", reply="r1")
+            .results("c2").reply("b", reply="r2"),
+            [["go", "a ?c1 ?c2", "=c1 =c2"]],
+        ),
+    ],
+    ids=["a human text closes", "a client's does not", "a closed reply", "that waits for nothing", "of several lines"],
+)  # fmt: skip
+def test_a_step_is_a_unit_as_soon_as_it_waits_for_nothing(told: Told, steps: list[Any]) -> None:
+    units = fed(told.events)
+    assert shown(units) == steps
+    assert len(told.events) < 6 or units[0].end == 6
 
 
 @pytest.mark.parametrize("counts", [(1, 90), (90, 1), (90, None), (None, 90), (90, 90, 1)])
@@ -218,59 +296,9 @@ def test_a_reply_told_in_lines_has_the_usage_of_the_line_that_counts_most(counts
         usage = {} if count is None else {"input_tokens": 5, "output_tokens": count}
         message = Message(role="assistant", parts=(part,), key=f"a{at}", reply="r", usage=usage)
         events.append(Said(message=message, end=10 + at))
-
     (step,) = all_of(events)
     assert isinstance(step, Step)
     assert step.messages[1].usage == {"input_tokens": 5, "output_tokens": 90}
-
-
-def test_a_result_before_its_call_waits_for_it() -> None:
-    assert shown(all_of(Told().human("go").results("c1").reply("", "c1").human("next").events)) == [
-        ["go", "?c1", "=c1"],
-        ["next"],
-    ]
-
-
-def test_a_human_text_between_call_and_result_belongs_to_the_next_step() -> None:
-    reply = Told().human("go").reply("", "c1", "c2").results("c1").human("wait").client("note").results("c2").reply("b")
-
-    assert shown(all_of(reply.events)) == [["go", "?c1 ?c2", "=c1 =c2"], ["wait", "note", "b"]]
-
-
-def test_a_human_text_closes_a_step_that_waits_for_nothing() -> None:
-    assert shown(fed(Told().human("go").reply("a").human("next").events)) == [["go", "a"]]
-    assert shown(fed(Told().human("go").reply("a").client("next").events)) == []
-
-
-def test_a_reply_closes_a_step_that_waits_and_a_late_result_comes_in() -> None:
-    reply = (
-        Told().human("go").reply("", "c1", "c2").results("c2").reply("b", "c3").results("c1").results("c3").reply("c")
-    )
-
-    assert shown(all_of(reply.events)) == [["go", "?c1 ?c2", "=c2 !c1"], ["b ?c3", "=c3"], ["=c1", "c"]]
-
-
-def test_a_result_whose_call_never_comes_is_not_lost() -> None:
-    reply = Told().results("c9").human("go").reply("a").human("more").reply("b")
-
-    assert shown(all_of(reply.events)) == [["go", "a"], ["more", "b"], ["=c9"]]
-
-
-def test_a_closed_reply_is_a_unit_at_once_if_it_waits_for_nothing() -> None:
-    assert shown(fed(Told().human("go").reply("a").happened(Closed).events)) == [["go", "a"]]
-    assert shown(fed(Told().human("go").reply("", "c1").happened(Closed).events)) == []
-
-
-def test_usage_told_after_the_reply_is_closed_says_nothing_new() -> None:
-    reply = Told().human("go").reply("a", reply="r1").happened(Closed).reply("", reply="r1")
-
-    assert shown(all_of(reply.events)) == [["go", "a"]]
-
-
-def test_a_compaction_closes_the_step_and_what_came_in_meanwhile() -> None:
-    reply = Told().human("go").reply("", "c1").client("note").happened(Compacted, summary=()).results("c1").reply("b")
-
-    assert shown(all_of(reply.events)) == [["go", "?c1", "!c1"], ["note"], ("compaction", [], ""), ["=c1", "b"]]
 
 
 def test_what_a_host_kept_is_named_as_it_is_recorded() -> None:
@@ -288,87 +316,17 @@ def test_what_a_host_kept_is_named_as_it_is_recorded() -> None:
 
 
 def test_a_rewind_to_a_reply_goes_on_from_its_step() -> None:
-    reply = (
-        Told()
-        .human("a")
-        .reply("b", key="here")
-        .human("c")
-        .reply("d")
-        .happened(Forked, after="here")
-        .human("e")
-        .reply("f")
-    )
-
-    units = all_of(reply.events)
+    told = go("a").reply("b", key="here").human("c").reply("d").happened(Forked, after="here").human("e").reply("f")
+    units = all_of(told.events)
     assert shown(units) == [["a", "b"], ["c", "d"], ("fork", "main", 1), ["e", "f"]]
     assert [unit.scope for unit in units] == ["main", "main", "rewind-1", "rewind-1"]
 
 
-def test_a_rewind_to_a_prompt_takes_the_prompt_with_it() -> None:
-    reply = Told().human("a").reply("b").client("c", key="one").human("d", key="two").client("e").reply("f")
-    reply.happened(Forked, after="two").reply("g").happened(Forked, after="one").reply("h")
-
-    assert shown(all_of(reply.events)) == [
-        ["a", "b"],
-        ["c", "d", "e", "f"],
-        ("fork", "main", 1),
-        ["c", "d", "g"],
-        ("fork", "main", 1),
-        ["c", "h"],
-    ]
-
-
-def test_a_rewind_to_a_message_with_results_and_words_takes_the_words_with_it() -> None:
-    mixed = (wire.result_part("out", "c1"), wire.text_part("and", "user", "human"))
-    reply = (
-        Told()
-        .human("a")
-        .reply("", "c1")("user", *mixed, key="here")
-        .reply("b")
-        .happened(Forked, after="here")
-        .reply("c")
-    )
-
-    assert shown(all_of(reply.events)) == [["a", "?c1", "=c1"], ["and", "b"], ("fork", "main", 1), ["and", "c"]]
-
-
 def test_a_rewind_to_before_the_first_message_begins_anew_and_one_to_nowhere_goes_on() -> None:
-    told = (
-        Told()
-        .human("a")
-        .reply("b")
-        .happened(Forked, after="")
-        .human("c")
-        .reply("d")
-        .happened(Forked, after="?")
-        .human("e")
-    )
-
+    told = go("a").reply("b").happened(Forked, after="").human("c").reply("d").happened(Forked, after="?").human("e")
     units = all_of(told.events)
     assert shown(units) == [["a", "b"], ("fork", "main", 0), ["c", "d"], ["e"]]
     assert units[-1].scope == "rewind-1"
-
-
-def test_a_rewind_leaves_nothing_of_the_line_it_left_open() -> None:
-    reply = Told().human("a", key="k").reply("", "c1").client("note").happened(Forked, after="k").reply("b")
-
-    assert shown(all_of(reply.events)) == [["a", "?c1", "!c1"], ["note"], ("fork", "main", 0), ["a", "b"]]
-
-
-def test_a_rewind_inside_a_rewind_and_to_a_summary() -> None:
-    summary = (Message(role="user", parts=(wire.text_part("s", "user", "client"),), key="s"),)
-    reply = Told().human("a").reply("b").happened(Compacted, summary=summary).human("c").reply("d")
-    reply.happened(Forked, after="s").human("e", key="e").reply("f").happened(Forked, after="e").reply("g")
-
-    assert shown(all_of(reply.events)) == [
-        ["a", "b"],
-        ("compaction", [], ""),
-        ["c", "d"],
-        ("fork", "main", 2),
-        ["e", "f"],
-        ("fork", "rewind-1", 4),
-        ["e", "g"],
-    ]
 
 
 def test_a_sub_agent_knows_where_it_came_from() -> None:
@@ -386,15 +344,10 @@ def test_a_sub_agent_knows_where_it_came_from() -> None:
 
 
 def test_a_message_without_a_key_stands_for_no_other() -> None:
-    told = (
-        Told()
-        .reply("a", reply="r", key="k1")
-        .reply("b", reply="r")
-        .happened(Compacted, summary=(), kept=frozenset({"k"}))
-    )
-    nameless = msgspec.structs.replace(told.events[1], message=msgspec.structs.replace(told.events[1].message, key=""))  # type: ignore[union-attr]
-    told.events[1] = nameless
-
+    told = Told().reply("a", reply="r", key="k1").reply("b", reply="r")
+    told.happened(Compacted, summary=(), kept=frozenset({"k"}))
+    second: Any = told.events[1]
+    told.events[1] = msgspec.structs.replace(second, message=msgspec.structs.replace(second.message, key=""))
     assert shown(fed(told.events))[-1] == ("compaction", ["k"], "")
 
 

@@ -59,7 +59,6 @@ JWT_PIECES = st.sampled_from(
 @given(st.lists(KEY_PIECES, max_size=12).map(b"".join))
 def test_a_private_key_is_found_as_by_one_pattern(data: bytes) -> None:
     expected = [match.span() for match in PRIVATE_KEY.finditer(data) if rules.is_private(match[0])]
-
     assert [place[:2] for place in secret_search._private_keys(data)] == expected
 
 
@@ -69,7 +68,6 @@ def test_a_token_of_three_parts_is_found_as_by_one_pattern(data: bytes) -> None:
     assert check is not None
     expected = [match.span() for match in JWT.finditer(data) if check(match[0])]
     plain = data.translate(secret_search._RUN)
-
     assert [place[:2] for place in secret_search._jwts(data, plain, 0, len(data))] == expected
 
 
@@ -97,7 +95,6 @@ def _texts(seed: int, count: int) -> list[bytes]:
 
 def test_what_is_found_is_what_was_found_before() -> None:
     found = [[tuple(each) for each in find(data)] for data in _texts(20261122, 1_500)]
-
     assert sum(map(len, found)) == GOLDEN[0]
     assert hashlib.sha256(repr(found).encode()).hexdigest() == GOLDEN[1]
 
@@ -111,7 +108,6 @@ def test_four_times_the_text_takes_about_four_times_as_long(name: str) -> None:
     made = {**adversarial.TEXTS, **adversarial.DENSE}[name]
     size = 4_000 if name in adversarial.DENSE else 16_000
     small, large = made(size), made(4 * size)
-
     assert find(small) == find(large) == []
     assert _seconds(large) < 10 * _seconds(small) + 0.05
 
@@ -130,7 +126,6 @@ def test_many_findings_among_many_marks_and_allowed_ones_take_no_square() -> Non
     data = (secret + b" [REDACTED:github-token:00000000] AKIAQWERTYUIOPASDFGJ ") * 1_500
     allowed = Criteria(frozenset({hashlib.sha256(secret).hexdigest()}))
     began = time.process_time()
-
     assert len(find(data)) == 3_000
     assert len(find(data, allowed)) == 1_500
     assert time.process_time() - began < 2
@@ -139,7 +134,6 @@ def test_many_findings_among_many_marks_and_allowed_ones_take_no_square() -> Non
 def test_what_another_scanner_finds_around_a_mark_is_the_mark() -> None:
     data = b"a [REDACTED:github-token:00000000] b"
     around = Criteria(scan=lambda _: [Finding(0, 20, "else"), Finding(35, 36, "else")])
-
     assert find(data, around) == [Finding(35, 36, "else")]
 
 
@@ -183,9 +177,7 @@ def _strings(value: Any, name: str = "") -> Any:
 @given(JSON, st.sampled_from([b"x", b'"', b"\\", b'\\"']))
 def test_a_changed_string_leaves_the_rest_as_it_is(value: Any, new: bytes) -> None:
     data = wire.compact(value)
-
     changed = wire.parse(strings(data, lambda word, _: new if word == b"a" else word))
-
     assert changed == _replaced(value, new.decode())
 
 
@@ -205,7 +197,6 @@ def _replaced(value: Any, new: str) -> Any:
 )
 def test_json_that_is_none_takes_no_longer_than_its_length(data: bytes) -> None:
     began = time.process_time()
-
     assert strings(data, lambda word, _: word) == data
     assert time.process_time() - began < 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -145,7 +146,6 @@ def test_a_board_costs_what_it_says_and_no_more_than_it_may(
 @given(ledgers(), st.lists(st.sampled_from(HOSTILE) | st.text(max_size=300), max_size=8), st.integers(60, 3000))
 def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: list[str], cap: int) -> None:
     text = full_text(board_of(ledger), notes, 0, cap=cap, count=tokens.estimate)
-
     assert text.count("[") == text.count("]") == text.count("[dashboard ") == min(1, len(text))
     assert stub.guarded(text) == "\\" * min(1, len(text)) + text
     assert visible_controls(text) == text and not re.search("[\t\r\x85]", text)
@@ -160,7 +160,6 @@ def test_a_long_session_fills_what_it_may_and_no_more(size: int, window: int, la
     ledger = ledger_of(*(made(number, label=label) for number in range(1, size + 1)))
     cap = room("full", 0, Budget(window).dashboard_cap)
     text = full_text(board_of(ledger, window), [label * 20] * 5, 3, cap=cap, count=tokens.count)
-
     assert cap * 0.6 < tokens.count(text) <= cap or len(list(rows_of(text))) == size
     assert list(rows_of(text))[-1][1] == f"B{size}"
 
@@ -213,7 +212,6 @@ def test_what_a_board_looks_like() -> None:
 def test_nothing_that_was_recorded_passes_for_a_group_that_a_board_names(label: str) -> None:
     ledger = ledger_of(made(1, label=label), made(2, kind="note", label=label))
     text = full_text(board_of(ledger), [label], 0, cap=600, count=len)
-
     assert "G9" in text
     assert not dashboard_text.groups_named(text)
 
@@ -227,7 +225,6 @@ def test_old_small_neighbours_share_a_row() -> None:
     ledger = ledger_of(*(made(number, state="archived" if number % 2 else "visible") for number in range(1, 201)))
     costs = {row.id: Cost(5, 5 if row.present else 1) for row in ledger.rows()} | {"B20": Cost(4000, 4000)}
     text = full_text(dashboard(ledger, costs, 100_000), [], 0, cap=400, count=tokens.count)
-
     rows = list(rows_of(text))
     ranges = [row for row in rows if row[5] == "range"]
     assert (ranges[0][1], ranges[0][8]) == ("B1–B19", "10archived,9visible")
@@ -239,7 +236,6 @@ def test_old_small_neighbours_share_a_row() -> None:
 def test_where_rows_do_not_fit_the_totals_are_told(cap: int) -> None:
     board = board_of(ledger_of(*(made(number) for number in range(1, 100))))
     text = full_text(board, ["a note " * 20] * 5, 0, cap=cap, count=tokens.count)
-
     assert tokens.count(text) <= cap
     assert text == "" if cap == 10 else f" / {board.limit:,} tokens" in text
     assert ("conversation" in text) == (cap >= 70)
@@ -249,7 +245,6 @@ def test_where_rows_do_not_fit_the_totals_are_told(cap: int) -> None:
 def test_only_the_newest_five_notes_are_shown_and_clipped() -> None:
     board = board_of(ledger_of())
     text = full_text(board, [f"note {number} {'x' * 500}" for number in range(8)], 2, cap=2000, count=tokens.estimate)
-
     lines = text.split("\n")[1:]
     assert lines[0] == "notes (+5 older):"
     assert [line[:8] for line in lines[1:]] == [f"- note {number}" for number in range(3, 8)]
@@ -260,16 +255,14 @@ def test_notes_are_those_that_still_hold() -> None:
     rows = [made(number, kind="note", label="") for number in range(1, 9)]
     rows[7] = made(8, kind="note", state="deleted")
     rows[6] = made(7, kind="note", state="archived")
-
     notes, older = recent_notes(
         ledger_of(*rows, made(9)), lambda row: f"note {row.id} \udc80".encode("utf-8", "surrogatepass")
     )
-
     assert [note.split()[1] for note in notes] == ["B3", "B4", "B5", "B6", "B7"]
     assert older == 2
 
 
-def test_the_header_tells_what_the_provider_would_count() -> None:
+def test_the_header_tells_what_the_provider_would_count_with_dashboards_that_are_still_there() -> None:
     ledger = ledger_of(made(1))
     board = dashboard(ledger, {"B1": Cost(1000, 1000)}, 100_000, 2000, calibration=(1500, 10))
     text = full_text(board, [], 0, cap=500, count=tokens.count)
@@ -279,8 +272,6 @@ def test_the_header_tells_what_the_provider_would_count() -> None:
     assert own == tokens.count(text) * 1500 // 1000
     assert "B1 1500 " in text, "one unit: what the provider counts"
 
-
-def test_dashboards_that_are_still_in_the_prompt_count_too() -> None:
     ledger = ledger_of(made(1), made(2, kind="dashboard"))
     board = dashboard(ledger, {"B1": Cost(1, 1), "B2": Cost(70, 70)}, 10_000)
     text = full_text(board, [], 0, cap=500, count=tokens.count)
@@ -309,6 +300,8 @@ def test_a_later_board_lists_what_is_new_or_stands_otherwise() -> None:
     assert [row[1] for row in rows_of(text)] == ["B3", "G1", "B70", "B200"]
     assert "; changed: 5 blocks]" in text
     assert figures(text)[3] == tokens.count(text)
+    same = changes_text(after, after, board_of(after), cap=500, count=tokens.count)
+    assert "\n" not in same and "; changed: 0 blocks]" in same
 
 
 def test_a_group_that_changed_inside_another_is_told_by_that() -> None:
@@ -317,17 +310,9 @@ def test_a_group_that_changed_inside_another_is_told_by_that() -> None:
     before = ledger_of(*rows, made(3), groups=(inner,))
     outer = Group(id="G2", members=("G1",), level=2)
     after = before.with_groups([msgspec.structs.replace(inner, group="G2"), outer])
-
     assert [row[1] for row in rows_of(changes_text(before, after, board_of(after), cap=500, count=len))] == ["G2"]
     back = changes_text(after, before, board_of(before), cap=500, count=len)
     assert [row[1] for row in rows_of(back)] == ["G1"]
-
-
-def test_where_nothing_changed_there_are_no_rows() -> None:
-    ledger = ledger_of(made(1))
-    text = changes_text(ledger, ledger, board_of(ledger), cap=500, count=tokens.count)
-
-    assert "\n" not in text and "; changed: 0 blocks]" in text
 
 
 def test_changes_are_folded_only_with_their_neighbours() -> None:
@@ -336,7 +321,6 @@ def test_changes_are_folded_only_with_their_neighbours() -> None:
         made(number, state="pruned") for number in range(1, 301) if number <= 100 or 150 < number <= 250
     )
     text = changes_text(before, after, board_of(after), cap=300, count=tokens.count)
-
     inside = [re.fullmatch(r"B(\d+)(?:–B(\d+))?", row[1]) for row in rows_of(text)]
     numbers = [range(int(match[1]), int(match[2] or match[1]) + 1) for match in inside if match]
     assert [number for span in numbers for number in span] == [*range(1, 101), *range(151, 251)]
@@ -349,7 +333,6 @@ def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject,
     some = data.draw(st.lists(st.sampled_from(rows), max_size=30, unique_by=lambda row: row.id)) if rows else []
     after = ledger.with_rows(msgspec.structs.replace(row, reads=row.reads + 1) for row in some)
     text = changes_text(ledger, after, board_of(after), cap=cap, count=COUNTS[counter])
-
     assert COUNTS[counter](text) <= cap
     told = {row[1] for row in rows_of(text)}
     if told and not any("–" in name for name in told):
@@ -361,7 +344,6 @@ def test_changes_cost_no_more_than_they_may(ledger: Ledger, data: st.DataObject,
 def test_a_line_is_short(used: int, window: int) -> None:
     board = board_of(ledger_of(), window, conversation=used)
     text = line_text(board)
-
     assert tokens.count(text) <= dashboard_text.LINE and tokens.estimate(text) <= dashboard_text.LINE
     assert text.startswith("[dashboard ") and text.count("\n") == 0
     assert f" {board.percent} %, {board.used:,} / {window:,} tokens]" in text
@@ -379,76 +361,26 @@ CAP = 4000
 NOW = ledger_of(made(1))
 
 
-def verdict(
-    last: LastShown | None, percent: int = 10, kept: int = 100, *, turn_began: bool = False, committed: bool = False
-) -> str:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=percent, lines=(), prompt="exact")
-    return next_form(
-        last, NOW, board, (60, 85, 98), kept, CAP, turn_began=turn_began, committed=committed, board="full"
-    )
-
-
-def test_a_turn_begins_with_a_full_board() -> None:
-    assert verdict(None, turn_began=True) == "full"
-    assert verdict(LastShown("full", 10, NOW), turn_began=True) == "full"
-
-
-def test_what_follows_a_cut_is_full() -> None:
-    assert verdict(None) == verdict(None, committed=True) == "full"
-
-
-def test_a_committed_plan_is_told_by_what_changed() -> None:
-    assert verdict(LastShown("full", 10, NOW), committed=True) == "changes"
-    assert verdict(LastShown("line", 10, NOW), committed=True) == "changes"
-
-
-def test_after_a_reopen_or_in_another_scope_a_committed_plan_is_told_in_full() -> None:
-    assert verdict(LastShown("full", 10, None), committed=True) == "full"
-    assert verdict(LastShown("full", 10, ledger_of(scope="other")), committed=True) == "full"
-    assert verdict(LastShown("full", 10, None)) == "none"
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "answer"),
-    [
-        (59, 60, "changes"),
-        (60, 61, "none"),
-        (50, 99, "changes"),
-        (61, 59, "none"),
-        (84, 85, "changes"),
-        (97, 98, "changes"),
-    ],
-)
-def test_a_threshold_is_told_of_on_the_way_up(before: int, now: int, answer: str) -> None:
-    assert verdict(LastShown("full", before, NOW), now) == answer
-
-
-def test_other_steps_have_a_line_where_usage_grew() -> None:
-    assert verdict(LastShown("full", 10, NOW), 14) == "none"
-    assert verdict(LastShown("full", 10, NOW), 15) == "line"
-    assert verdict(LastShown("full", 30, NOW), 10) == "none"
+BOARD = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
 
 
 def test_much_without_a_note_is_told_of_once() -> None:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=10, lines=(), prompt="exact")
-
-    def answer(last_shown: LastShown, *, unnoted: bool) -> str:
+    def answer(last: LastShown, *, unnoted: bool) -> str:
         return next_form(
-            last_shown, NOW, board, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
+            last, NOW, BOARD, (60,), 100, CAP, turn_began=False, committed=False, board="full", unnoted=unnoted
         )
 
-    told = LastShown("full", 10, NOW)
-    assert [answer(told, unnoted=True), answer(told, unnoted=False)] == ["changes", "none"]
-    after = shown_after(told, "changes", NOW, board, reminded=True)
+    assert [answer(FULL, unnoted=True), answer(FULL, unnoted=False)] == ["changes", "none"]
+    after = shown_after(FULL, "changes", NOW, BOARD, reminded=True)
     assert answer(after, unnoted=True) == "none"
-    assert answer(shown_after(after, "changes", NOW, board), unnoted=True) == "changes"
+    assert answer(shown_after(after, "changes", NOW, BOARD), unnoted=True) == "changes"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "most"), [(None, 59, 0), (None, 86, 85), (10, 99, 98), (60, 70, 0), (84, 85, 85)]
 )
 def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
-    board = Dashboard(session="s", scope="main", limit=100, overhead=0, conversation=now, lines=(), prompt="exact")
+    board = msgspec.structs.replace(BOARD, conversation=now)
     assert dashboard_text.crossed(before and LastShown("full", before), board, (60, 85, 98)) == most
 
 
@@ -467,21 +399,55 @@ def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
     assert nudge not in full_text(board, [], 0, cap=600, count=tokens.count)
 
 
-def test_what_might_not_fit_needs_a_cut() -> None:
-    assert verdict(None, kept=CAP // 2) == "full"
-    assert verdict(None, kept=CAP // 2 + 1) == "cut"
-    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE) == "line"
-    assert verdict(LastShown("full", 10, NOW), 20, CAP - dashboard_text.LINE + 1) == "cut"
-    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES, committed=True) == "changes"
-    assert verdict(LastShown("full", 10, NOW), kept=CAP - dashboard_text.CHANGES + 1, committed=True) == "cut"
-    assert verdict(LastShown("full", 10, NOW), 14, CAP) == "none"
+FULL, LINE, CHANGES = LastShown("full", 10, NOW), dashboard_text.LINE, dashboard_text.CHANGES
+
+
+@pytest.mark.parametrize(
+    ("last", "percent", "more", "form"),
+    [
+        (None, 10, {"turn_began": True}, "full"),
+        (FULL, 10, {"turn_began": True}, "full"),
+        # what follows a cut
+        (None, 10, {}, "full"),
+        (None, 10, {"committed": True}, "full"),
+        # a committed plan; also after a reopen, and in another scope
+        (FULL, 10, {"committed": True}, "changes"),
+        (LastShown("line", 10, NOW), 10, {"committed": True}, "changes"),
+        (LastShown("full", 10, None), 10, {"committed": True}, "full"),
+        (LastShown("full", 10, ledger_of(scope="other")), 10, {"committed": True}, "full"),
+        (LastShown("full", 10, None), 10, {}, "none"),
+        # a threshold, on the way up
+        (LastShown("full", 59, NOW), 60, {}, "changes"),
+        (LastShown("full", 60, NOW), 61, {}, "none"),
+        (LastShown("full", 50, NOW), 99, {}, "changes"),
+        (LastShown("full", 61, NOW), 59, {}, "none"),
+        (LastShown("full", 84, NOW), 85, {}, "changes"),
+        (LastShown("full", 97, NOW), 98, {}, "changes"),
+        # other steps, where usage grew
+        (FULL, 14, {}, "none"),
+        (FULL, 15, {}, "line"),
+        (LastShown("full", 30, NOW), 10, {}, "none"),
+        # what might not fit
+        (None, 10, {"kept": CAP // 2}, "full"),
+        (None, 10, {"kept": CAP // 2 + 1}, "cut"),
+        (FULL, 20, {"kept": CAP - LINE}, "line"),
+        (FULL, 20, {"kept": CAP - LINE + 1}, "cut"),
+        (FULL, 10, {"kept": CAP - CHANGES, "committed": True}, "changes"),
+        (FULL, 10, {"kept": CAP - CHANGES + 1, "committed": True}, "cut"),
+        (FULL, 14, {"kept": CAP}, "none"),
+    ],
+)
+def test_the_form_of_the_next_board(last: LastShown | None, percent: int, more: dict[str, Any], form: str) -> None:
+    board = msgspec.structs.replace(BOARD, conversation=percent)
+    moment = {"kept": 100, "turn_began": False, "committed": False, **more}
+    kept = moment.pop("kept")
+    assert next_form(last, NOW, board, (60, 85, 98), kept, CAP, **moment, board="full") == form
 
 
 def test_a_line_tells_of_no_row() -> None:
     later = ledger_of(made(1), made(2))
     first = shown_after(None, "full", NOW, board_of(NOW))
     second = shown_after(first, "line", later, board_of(later))
-
     assert (first.ledger, second.kind, second.ledger) == (NOW, "line", NOW)
     assert shown_after(second, "changes", later, board_of(later)).ledger == later
     assert shown_after(None, "line", later, board_of(later)).ledger is None
@@ -563,6 +529,5 @@ def test_in_200_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_a
     for number in range(200):
         host.step(turn_began=True)
         host.step(committed=number % 10 == 0)
-
     assert ("cut" in host.verdicts) == (not cut_at_turns)
     assert set(host.verdicts[::2]) <= {"full", "cut"}

@@ -121,13 +121,12 @@ def test_people_see_the_newest_and_the_biggest_singly() -> None:
     ledger = ledger_of(*(made(number) for number in range(1, 101)))
     costs = priced(ledger) | {"B7": Cost(5000, 5000)}
     lines = folded(dashboard(ledger, costs, 1000).lines)
-
     assert [line.id for line in lines[-NEWEST:]] == [f"B{number}" for number in range(77, 101)]
     assert "B7" in {line.id for line in lines}
     assert sum(line.type != "range" for line in lines) == NEWEST + BIGGEST
 
 
-def test_a_range_says_what_is_in_it() -> None:
+def test_a_range_says_what_is_in_it_and_ends_where_the_next_line_begins() -> None:
     rows = [
         made(number, kind="user" if number % 4 else "assistant", step=1, state="archived" if number % 3 else "visible")
         for number in range(1, 49)
@@ -141,8 +140,6 @@ def test_a_range_says_what_is_in_it() -> None:
         label="24 blocks: 18 user, 6 assistant", blocks=24, first=1, last=24,
     )  # fmt: skip
 
-
-def test_a_range_ends_where_the_next_line_begins_also_with_groups_in_it() -> None:
     rows = [made(number, state="archived", group="G1" if number in (2, 3, 6) else "") for number in range(1, 7)]
     rows[4] = made(5)
     ledger = ledger_of(*rows, groups=(Group(id="G1", members=("B2", "B3", "B6")),))
@@ -156,7 +153,7 @@ def test_a_range_ends_where_the_next_line_begins_also_with_groups_in_it() -> Non
     ]
 
 
-def test_a_group_is_one_line_at_the_place_of_its_first_block() -> None:
+def test_a_group_is_one_line_at_the_place_of_its_first_block_with_its_label_or_what_is_in_it() -> None:
     rows = [
         made(1, kind="user"),
         made(2, kind="tool_use", state="archived", group="G1", parent="B1"),
@@ -179,8 +176,6 @@ def test_a_group_is_one_line_at_the_place_of_its_first_block() -> None:
         reads=2, blocks=3, removed_by="agent", first=2, last=3,
     )  # fmt: skip
 
-
-def test_a_group_without_a_label_says_what_is_in_it() -> None:
     rows = (made(1, state="archived", group="G1"), made(2, state="archived", group="G1"))
     ledger = ledger_of(*rows, groups=(Group(id="G1", members=("B1", "B2")),))
 
@@ -191,7 +186,6 @@ def test_a_line_says_who_removed_a_block_and_where_it_went() -> None:
     row = made(1, step=2, state="archived", group="G3", level=1, parent="B7", label="3 failed", removed_by="guard",
                reads=2)  # fmt: skip
     ledger = ledger_of(row, groups=(Group(id="G3", members=("B1",)),), counters=Counters(step=5))
-
     assert dashboard(ledger, {"B1": Cost(400, 12)}, 1000, every=True).lines == (
         Line(
             id="B1", type="tool_result", tokens=400, shown=12, age=3, status="archived in G3", label="3 failed",
@@ -217,25 +211,15 @@ def test_the_parent_is_the_nearest_ancestor_that_is_in_the_prompt() -> None:
 
 def test_thinking_that_a_cut_took_away_is_not_called_visible() -> None:
     ledger = ledger_of(made(1, kind="thinking"), made(2, kind="thinking"), cuts=(1,))
-
     assert [line.status for line in dashboard(ledger, priced(ledger), 1000).lines] == ["cut", "visible"]
 
 
 @pytest.mark.parametrize("every", [True, False])
 def test_a_block_that_is_in_the_prompt_is_in_no_group(every: bool) -> None:
     ledger = ledger_of(made(1, group="G1"), groups=(Group(id="G1", members=("B1",)),))
-
     assert [(line.id, line.status) for line in dashboard(ledger, priced(ledger), 1000, every=every).lines] == [
         ("B1", "visible")
     ]
-
-
-def test_sent_dashboards_have_no_line_but_a_sum_of_their_own() -> None:
-    ledger = ledger_of(made(1), made(2, kind="dashboard"))
-    board = dashboard(ledger, priced(ledger), 1000, 5)
-
-    assert [line.id for line in board.lines] == ["B1"]
-    assert (board.overhead, board.conversation, board.dashboards, board.used) == (5, 10, 10, 25)
 
 
 def test_the_protocol_is_overhead_as_long_as_it_stands_and_has_no_line() -> None:
@@ -244,7 +228,6 @@ def test_the_protocol_is_overhead_as_long_as_it_stands_and_has_no_line() -> None
     board = dashboard(ledger, priced(ledger), 1000, 5)
     assert [line.id for line in board.lines] == ["B2", "B3"]
     assert (board.overhead, board.conversation, board.dashboards, board.used) == (15, 20, 0, 35)
-
     left = ledger_of(msgspec.structs.replace(told, state="archived", stub="[archived B1]"), made(2))
     board = dashboard(left, priced(left), 1000, 5)
     assert [line.id for line in board.lines] == ["B1", "B2"]
@@ -256,7 +239,6 @@ def test_calibrated_totals_add_up_and_lines_stay_as_counted(a: int, b: int, over
     ledger = ledger_of(made(1), made(2, kind="dashboard"))
     costs = {"B1": Cost(tokens, tokens), "B2": Cost(7, 7)}
     board = dashboard(ledger, costs, 100_000, overhead, calibration=(a, b))
-
     assert board.used == (overhead + tokens + 7) * a // 1000 + b
     assert (board.conversation, board.dashboards) == (tokens * a // 1000, 7 * a // 1000)
     assert [line.tokens for line in board.lines] == [tokens]
@@ -281,7 +263,6 @@ def test_the_bar_never_shows_more_than_there_is(window: int, overhead: int, conv
 def test_only_a_recording_is_reconstructed() -> None:
     meta = Meta(format=1, session="s", scope="main")
     source = Source(format="pi", id="x", missing=("system prompt",))
-
     assert dashboard(Ledger(meta), {}, 1000).prompt == "exact"
     told = dashboard(Ledger(msgspec.structs.replace(meta, source=source)), {}, 1000)
     assert (told.prompt, told.missing) == ("reconstructed", ("system prompt",))

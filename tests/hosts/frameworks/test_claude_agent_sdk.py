@@ -258,3 +258,34 @@ def test_a_session_made_smaller_by_a_policy_is_resumed_from_the_store(tmp_path: 
         after = json.dumps(api.bodies[-1]["messages"])
 
     assert "Do it." in after and "Go on." in after and len(after) < before / 2
+
+
+_WRAPPED = """
+import asyncio, sys
+from pathlib import Path
+from types import SimpleNamespace
+from tests.hosts.frameworks.test_claude_agent_sdk import *
+folder = Path(sys.argv[1])
+with CtxvcSessionStore(folder / ".ctxvc") as sessions:
+    given = options(folder, SimpleNamespace(url=""), sessions)
+    del given.env["ANTHROPIC_BASE_URL"]
+    asyncio.run(asked("Do it.", given))
+"""
+_SENT = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def test_a_wrapped_agent_stays_in_its_budget(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with serve(working(20, "seq 1 1500; echo")) as api:
+        wrap = [sys.executable, "-m", "ctxvc", "-C", tmp_path, "wrap", "--budget", "40k"]
+        agent = ["--upstream", f"anthropic={api.url}", "--", sys.executable, "-c", _WRAPPED, tmp_path]
+        done = subprocess.run([*wrap, *agent], capture_output=True, text=True, check=False, env=env)
+        assert done.returncode == 0, done.stderr
+        answers = [one.answer for one in api.calls if one.method == "POST"]
+        sent = [sum(answer["usage"][name] for name in _SENT) for answer in answers]
+        bodies = [body for body in api.bodies if body.get("tools")]
+
+    assert len(bodies) == 21 and max(sent) <= 40_000
+    assert "[archived" in json.dumps(bodies[-1]) and all("Do it." in json.dumps(body) for body in bodies)
+    with Store(tmp_path / ".ctxvc") as store:
+        assert len([name for name in store.sessions() if not name.startswith("sdk-")]) == 1

@@ -1,7 +1,9 @@
-"""The how-to and the examples for frameworks, run as they stand with a scripted model."""
+"""The how-to and the example for frameworks, run as they stand with a scripted model."""
 
 from __future__ import annotations
 
+import asyncio
+import importlib.util
 import os
 import re
 import subprocess
@@ -12,59 +14,76 @@ from typing import Any
 import pytest
 
 from ctxvc.store.store import Store
+from tests.hosts.frameworks.agents import FRAMEWORKS
+from tests.hosts.wire.upstream import serve
+from tests.messages_api import text
 
 DOCS = Path(__file__).parents[3] / "docs"
 BLOCKS = dict(
     re.findall(r"<!-- ([\w-]+) -->\n```python\n(.*?)```", (DOCS / "how-to" / "use-a-framework.md").read_text(), re.S)
 )
-
-
-def run(name: str, place: Path) -> str:
-    """What an example prints. Raises: CalledProcessError."""
-    command = [sys.executable, DOCS / "examples" / name, place]
-    env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=place.parent, env=env).stdout
-
-
-def test_the_agent_of_the_example_stays_in_its_budget_and_finds_again_what_left(tmp_path: Path) -> None:
-    pytest.importorskip("langchain.agents.middleware")
-
-    first, second = run("langchain_agent.py", tmp_path / ".ctxvc").splitlines()
-
-    assert first.startswith("Found again: ") and "page 1:" in first
-    longest = int(re.findall(r"had ([\d,]+) characters", second)[0].replace(",", ""))
-    assert second.startswith("84 messages") and longest < 48_000
+#: The example of a framework → what may follow on it, and the sessions that are there in the end.
+PAGE = {
+    "langchain": ("langgraph", ["fix-login", "langgraph-fix-login"]),
+    "openai-agents": ("openai-agents-session", ["fix-login", "openai-agents-fix-login"]),
+    "pydantic-ai": ("", ["fix-login"]),
+}
 
 
 def test_the_sessions_of_the_example_are_listed_and_can_be_read(tmp_path: Path) -> None:
     pytest.importorskip("claude_agent_sdk")
+    command = [sys.executable, DOCS / "examples" / "agent_sdk_sessions.py", tmp_path / ".ctxvc"]
+    env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
+    for _ in range(2):
+        out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env).stdout
 
-    run("agent_sdk_sessions.py", tmp_path / ".ctxvc")
-    entries, session = run("agent_sdk_sessions.py", tmp_path / ".ctxvc").splitlines()
-
-    assert (entries, session) == ("4 entries", "6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a")
+    assert out.splitlines() == ["4 entries", "6f1c3a52-8d0e-4b7a-9c55-1f2e3d4c5b6a"]
     with Store(tmp_path / ".ctxvc") as store:
         assert "claude-6f1c3a52" in store.sessions()
 
 
-def test_the_middleware_and_the_checkpointer_do_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("langchain.agents.middleware")
-    from tests.hosts.frameworks.scripted import Scripted
-
+@pytest.mark.parametrize("name", PAGE)
+def test_the_page_does_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = next(one for one in FRAMEWORKS if one.name.startswith(name))
+    follows, sessions = PAGE[name]
+    if not framework.is_installed or (follows == "langgraph" and not importlib.util.find_spec("langgraph.checkpoint")):
+        pytest.skip(f"{framework.package} is not installed")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"model": Scripted(says=lambda *_: "It is the fixture."), "tools": []}
-    exec(BLOCKS["langchain"], names)
-    exec(BLOCKS["langgraph"], names)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    with serve(lambda _: [text("It is the fixture.")]) as upstream:
+        for variable, value in _environment(upstream.url).items():
+            monkeypatch.setenv(variable, value)
+        names: dict[str, Any] = {"tools": []}
+        block = BLOCKS[name]
+        if follows:  # while the client of the example is open
+            block = re.sub(r"(?m)^http_client.close\(\)\n", "", block)
+            indent = "    " if "async with" in block else ""
+            block += "".join(f"{indent}{line}\n" for line in BLOCKS[follows].splitlines())
+        _run(block, names)
 
-    assert names["result"]["messages"][-1].text == "It is the fixture."
+    said = {
+        "langchain": lambda result: result["messages"][-1].text,
+        "openai-agents": lambda result: result.final_output,
+    }
+    assert said.get(name, lambda result: result.output)(names["result"]) == "It is the fixture."
     with Store(tmp_path / ".ctxvc") as store:
-        assert [re.sub("-.{36}", "-ID", name) for name in store.sessions()] == ["langchain-ID", "langgraph-fix-login"]
+        assert sorted(store.sessions()) == sessions
+
+
+def _environment(url: str) -> dict[str, str]:
+    keys = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY"), "not-a-key")
+    return {**keys, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "ANTHROPIC_BASE_URL": url}
+
+
+def _run(block: str, names: dict[str, Any]) -> None:
+    """Runs an example, whose names are in `names` then."""
+    body = "".join(f"    {line}\n" for line in block.splitlines())
+    exec(f"async def page():\n{body}    globals().update(locals())\n", names)
+    asyncio.run(names["page"]())
 
 
 def test_the_page_is_python() -> None:
-    assert set(BLOCKS) == {"langchain", "langgraph", "claude-agent-sdk", "smaller", "openai-agents", "pydantic-ai"}
+    assert {*PAGE, "langgraph", "openai-agents-session", "claude-agent-sdk", "smaller"} == set(BLOCKS)
     for name, block in BLOCKS.items():
         code = "async def page():\n" + "".join(f"    {line}\n" for line in block.splitlines())
         compile(code, name, "exec")

@@ -19,14 +19,12 @@ from ctxvc.importers.file import Recording
 from tests.hosts import npm
 
 _HOOKS = Path(__file__).parents[3] / "hooks"
-#: What the declarations of pi do not say: the file beside the extension.
-_CLIENT = """
-export class Client {
-  constructor(...all: any[])
-  hello(): any
-  ask(kind: string, about: object): any
-  close(): void
-}
+#: What the declarations of pi do not say: Node.
+_NODE = """
+declare const process: { env: Record<string, string | undefined> }
+declare module "node:fs" { export const readFileSync: (...all: string[]) => string }
+declare module "node:os" { export const homedir: () => string }
+declare module "node:path" { export const join: (...all: string[]) => string }
 """
 #: The types of entries as the text of a complaint.
 _ENTRIES = """
@@ -40,13 +38,8 @@ _OPTIONS = {
 }  # fmt: skip
 #: What the extension uses → a name that pi has not.
 _WRONG = {
-    'pi.on("context"': 'pi.on("contexts"',
-    '("context_edit")': '("context_edits")',
-    "firstKeptEntryId: first.id": "firstKeptEntry: first.id",
-    "event.branchEntries": "event.branchEntry",
-    "event.context.contextEntries": "event.context.entries",
-    "{ cancel: true }": "{ cancel: 1 }",
-    "buildSessionProjection": "buildProjection",
+    "registerProvider": "registerProviders",
+    "{ baseUrl }": "{ baseURL: baseUrl }",
 }
 
 
@@ -60,9 +53,9 @@ def complaints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     files |= {f"wrong-{at}.js": source.replace(ours, wrong) for at, (ours, wrong) in enumerate(_WRONG.items())}
     for name, text in files.items():
         (project / name).write_text(text)
-    (project / "client.d.ts").write_text(_CLIENT)
+    (project / "node.d.ts").write_text(_NODE)
     (project / "package.json").write_text('{"type":"module"}')
-    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": _OPTIONS, "files": list(files)}))
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": _OPTIONS, "files": [*files, "node.d.ts"]}))
     compiler = project / "node_modules" / "typescript" / "lib" / "tsc.js"
     node = shutil.which("node") or "node"
     result = subprocess.run([node, compiler, "-p", "."], cwd=project, capture_output=True, text=True, check=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ctxvc.cli.hosts import hooks
 from tests.hosts import environments, npm
 from tests.hosts.wire.model import TASK, call, custom, in_namespace, say, text
 from tests.hosts.wire.upstream import Blocks
@@ -95,6 +96,11 @@ def environment(client: Client, place: Place) -> dict[str, str]:
 
 def _bin(lock: str) -> Callable[[], Sequence[Path]]:
     return lambda: (npm.installed(lock) / ".bin", npm.installed("node") / "node" / "bin")
+
+
+def _pi() -> Sequence[Path]:
+    modules = npm.installed("pi")
+    return (modules / ".bin", modules / "node" / "bin")
 
 
 def _opencode() -> Sequence[Path]:
@@ -285,6 +291,37 @@ def _narrow(place: Place, model: str) -> None:
     (folder / "opencode.json").write_text(json.dumps({"provider": {provider: {"models": models}}}))
 
 
+def _pi_steps(model: str) -> Callable[[Place], Sequence[Step]]:
+    def steps(place: Place) -> Sequence[Step]:
+        flags = ("--model", model, "-p")
+        work: list[Blocks] = [
+            [text("Two at once."), call("read", path=place.file("a.py")), call("bash", command="echo hi")],
+            say("All done."),
+        ]
+        long = "for at in $(seq 300); do echo line $at of many that fill the window; done"
+        again: list[Blocks] = [[text("Once more."), call("bash", command=long)], say("Shorter.")]
+        return (
+            Step((*flags, FIRST, f"@{place.file('x.png')}"), work),
+            Step(("--continue", *flags, AGAIN), again),
+            Step(
+                ("--continue", *flags, LAST), [say("Goodbye.")], compacts=True, before=lambda: _pi_narrow(place, model)
+            ),
+        )
+
+    return steps
+
+
+def _pi_narrow(place: Place, model: str) -> None:
+    """Tells pi that the model takes less than was said so far."""
+    provider, name = model.split("/")
+    folder = place.home / ".pi" / "agent"
+    folder.mkdir(parents=True, exist_ok=True)
+    overrides = {name: {"contextWindow": 4_000}}
+    (folder / "models.json").write_text(json.dumps({"providers": {provider: {"modelOverrides": overrides}}}))
+    compaction = {"reserveTokens": 1_000, "keepRecentTokens": 100}
+    (folder / "settings.json").write_text(json.dumps({"compaction": compaction}))
+
+
 def _qwen(place: Place) -> Sequence[Step]:
     flags = ("--yolo", "--auth-type", "openai")
     asks = call("agent", description="look", prompt=f"{TASK}: tell what is in a.py.", subagent_type="general-purpose")
@@ -405,6 +442,11 @@ def _opencode_config(provider: str) -> str:
     return json.dumps({"provider": {provider: {"options": {"baseURL": "{url}/v1"}}}, "permission": "allow"})
 
 
+def _pi_urls() -> str:
+    # Braces of JSON beside those of the address.
+    return json.dumps({"anthropic": "{url}", "openai": "{url}/v1"})
+
+
 def _copilot_env(kind: str, wire: str, model: str) -> dict[str, str]:
     return {
         "COPILOT_PROVIDER_BASE_URL": "{url}" if kind == "anthropic" else "{url}/v1",
@@ -449,6 +491,17 @@ CLIENTS: Sequence[Client] = (
         Client(
             f"opencode-{provider}", "opencode", "opencode", _opencode, _opencode_steps(f"{provider}/{model}"),
             {**_QUIET_OPENCODE, "OPENCODE_CONFIG_CONTENT": _opencode_config(provider), **_key(key)},
+        )
+        for provider, model, key in (
+            ("anthropic", "claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+            ("openai", "gpt-5.1", "OPENAI_API_KEY"),
+        )
+    ),
+    *(
+        Client(
+            f"pi-{provider}", "pi", "pi", _pi, _pi_steps(f"{provider}/{model}"),
+            {"PI_OFFLINE": "1", "CTXVC_PI_BASE_URLS": _pi_urls(), **_key(key)},
+            ("-e", str(hooks.folder() / "pi" / "index.js")), sessions=2,
         )
         for provider, model, key in (
             ("anthropic", "claude-sonnet-4-5", "ANTHROPIC_API_KEY"),

@@ -21,7 +21,8 @@ SUMMARY = (
 #: What requests for a summary say at their end.
 _SUMMARIZES = re.compile(
     r"<summary>|state_snapshot|CONTEXT CHECKPOINT COMPACTION|summar(y|ize) (of )?(our|the|this|your)? ?conversation"
-    r"|Create a (detailed|new anchored) summary|anchored summary|context-aware state summary",
+    r"|Create a (detailed|new anchored) summary|anchored summary|context-aware state summary"
+    r"|structured context checkpoint summary|This is the PREFIX of a turn",
     re.IGNORECASE,
 )
 

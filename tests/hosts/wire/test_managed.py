@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from ctxvc.store.store import Store
+from tests.hosts import coding
 from tests.hosts.coding import ROOT, run_ctxvc
 from tests.hosts.wire import play, recorded, workers
 from tests.hosts.wire.agents import Place
@@ -50,6 +54,15 @@ class Ended:
         posts = [one for one in self.far.passed() if one.method == "POST" and one.status == 200 and one.whole == whole]
         return [one for one in posts if form_of(one.path) and not form_of(one.path).endswith("count")]
 
+    def goes_on(self, arguments: Sequence[str], *turns: Turn) -> tuple[Body, Body]:
+        """The client runs once more inside its budget: the last request before, and the first one then."""
+        self.model.turns = [*turns, Turn([{"type": "text", "text": "Goodbye."}])]
+        at = len(self.model.bodies)
+        front = play.wrapping(self.worker.client, self.far.url, "--budget", str(self.worker.budget))
+        ended = _run([*front, *arguments], self.worker, self.place, self.far.url)
+        assert (ended.returncode, self.model.turns, self.model.beyond) == (0, [], []), (ended.stdout, ended.stderr)
+        return self.model.bodies[at - 1], self.model.bodies[at]
+
     def resumed(self) -> tuple[int, str]:
         """The client goes on without us: its exit status, and what the upstream got."""
         assert self.worker.resume
@@ -60,25 +73,48 @@ class Ended:
 
 
 @contextmanager
-def work(worker: Worker, *options: str, turns: Sequence[Turn] = (), managed: bool = True) -> Iterator[Ended]:
-    """The client at its work, inside its budget or without us."""
+def work(
+    worker: Worker, *options: str, turns: Sequence[Turn] = (), managed: bool = True, until: int = 0
+) -> Iterator[Ended]:
+    """The client at its work, inside its budget or without us; killed at the request `until`, if there is one."""
     with play.laid(worker.client) as (place, _):
         workers.lay(place)
         model = Model([*(turns or worker.turns(place))])
         with serve(model, pause=_PAUSE) as upstream, tapped(upstream.url) as far:
             wrap = ("--budget", str(worker.budget), *options)
-            command = play.wrapping if managed else play.pointed
-            front = command(worker.client, far.url, *(wrap if managed else ()))
-            result = _run([*front, *worker.arguments(place)], worker, place, far.url)
+            pointing = play.wrapping if managed else play.pointed
+            front = pointing(worker.client, far.url, *(wrap if managed else ()))
+            command = [*front, *worker.arguments(place)]
+            if until:
+                _kill(command, worker, place, far.url, lambda: len(model.bodies) >= until)
+                yield Ended(worker, place, model, -signal.SIGKILL, "", "", far)
+                return
+            result = _run(command, worker, place, far.url)
             yield Ended(worker, place, model, result.returncode, result.stdout, result.stderr, far)
 
 
 def _run(command: Sequence[str], worker: Worker, place: Place, url: str) -> subprocess.CompletedProcess[str]:
-    own = {**play.agents.environment(worker.client, place), **play.filled(worker.client, url), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        command, cwd=place.project, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=_PATIENCE, check=False,
+        command, cwd=place.project, env=_environment(worker, place, url), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=_PATIENCE, check=False,
     )  # fmt: skip
+
+
+def _kill(command: Sequence[str], worker: Worker, place: Place, url: str, is_time: Callable[[], bool]) -> None:
+    """Runs a client, and kills it with all that it has started once it is time."""
+    process = subprocess.Popen(
+        command, cwd=place.project, env=_environment(worker, place, url), stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    while not is_time():
+        assert process.poll() is None, process.returncode
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _environment(worker: Worker, place: Place, url: str) -> dict[str, str]:
+    return {**play.agents.environment(worker.client, place), **play.filled(worker.client, url), "PYTHONPATH": str(ROOT)}
 
 
 def _installed(worker: Worker) -> Worker:
@@ -117,6 +153,50 @@ def test_a_client_inside_a_budget_ends_as_without(worker: Worker) -> None:
             code, body = managed.resumed()
             assert code == 0
             assert "kingfisher-77" in body and workers.PATTERN not in body
+
+
+# --- sessions that go on
+
+
+def _newest(place: Place) -> str:
+    """The newest session of pi."""
+    files = (place.home / ".pi" / "agent" / "sessions").rglob("*.jsonl")
+    return str(max(files, key=lambda path: path.stat().st_mtime))
+
+
+#: A client → its arguments for a fork of the newest session.
+_FORKS: dict[str, Callable[[Place], Sequence[str]]] = {
+    "pi-anthropic": lambda place: ("--fork", _newest(place), "--model", "anthropic/claude-sonnet-4-5", "-p", "Fork."),
+    "opencode-anthropic": lambda _: ("run", "-m", "anthropic/claude-sonnet-4-5", "--continue", "--fork", "Fork."),
+}
+
+
+@pytest.fixture(params=_FORKS)
+def forking(request: pytest.FixtureRequest) -> Worker:
+    """Each client that can fork a session, installed."""
+    return _installed(next(worker for worker in WORKERS if worker.client.name == request.param))
+
+
+def test_a_new_process_and_a_fork_go_on_with_the_prompt_that_was_there(forking: Worker) -> None:
+    assert forking.resume
+    with work(forking) as ended:
+        for arguments in (forking.resume(ended.place), _FORKS[forking.client.name](ended.place)):
+            before, after = ended.goes_on(arguments)
+            assert coding.stubs(before) and coding.stubs(before) <= coding.stubs(after)
+            assert coding.bare(after)[: len(before["messages"])] == coding.bare(before)
+        assert max(map(size, ended.calls())) <= forking.budget
+        coding.check_everything_recoverable(ended.place.project, ended.model.bodies[-1])
+        recorded.check(ended.place.project / ".ctxvc", ended.calls(), 1, ended.calls(whole=False))
+
+
+def test_a_client_that_was_killed_goes_on_where_it_was(forking: Worker) -> None:
+    assert forking.resume
+    with work(forking, until=12) as ended:
+        before, after = ended.goes_on(forking.resume(ended.place), *ended.model.turns[:-1])
+        assert all(workers.ASKED in json.dumps(body) for body in ended.model.bodies)
+        coding.check_all_still_named(ended.place.project, before, after)
+        coding.check_everything_recoverable(ended.place.project, ended.model.bodies[-1])
+        assert max(map(size, ended.calls())) <= forking.budget
 
 
 # --- what the upstream would say

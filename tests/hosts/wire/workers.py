@@ -190,6 +190,17 @@ def _opencode(name: str, model: str) -> Worker:
     )
 
 
+def _pi(name: str, model: str) -> Worker:
+    flags = ("--model", model, "-p")
+    return Worker(
+        _ALL[name],
+        lambda _: (*flags, ASKED),
+        _file("read", "path"),
+        say("All done."),
+        lambda _: ("--continue", *flags, BYE),
+    )
+
+
 def _copilot(name: str) -> Worker:
     flags = ("--allow-all-tools", "--allow-all-paths")
     return Worker(
@@ -246,6 +257,8 @@ WORKERS = (
     _mini("mini-anthropic", "anthropic/claude-sonnet-4-5"),
     _opencode("opencode-anthropic", "anthropic/claude-sonnet-4-5"),
     _opencode("opencode-openai", "openai/gpt-5.1"),
+    _pi("pi-anthropic", "anthropic/claude-sonnet-4-5"),
+    _pi("pi-openai", "openai/gpt-5.1"),
     Worker(
         _ALL["gemini"],
         lambda _: (*_GEMINI, "-p", ASKED),

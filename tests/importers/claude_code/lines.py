@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ctxvc.core.recording.events import Event, Forked, Said
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
+from tests.making.events import written as written_lines
 
 REAL = Path(__file__).parents[2] / "data" / "claude-code" / "20-02395c1048-0.jsonl"
 SESSION = "0f0e0d0c-1111-4222-8333-444455556666"
@@ -67,8 +67,7 @@ def between(type: str, uuid: str, parent: str | None, **more: Any) -> Line:
 
 def written(path: Path, *lines: Line | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in lines))
-    return path
+    return written_lines(path, *lines)
 
 
 def of(kind: type[Any], events: list[Event]) -> list[Any]:

@@ -21,22 +21,6 @@ def test_a_transcript_is_known_by_its_first_lines() -> None:
     assert read.sniff(long[:65536])
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"",
-        b"hello\n",
-        b'{"type":"session_meta","payload":{}}\n',
-        b'{"type":"session","version":3,"id":"x","cwd":"/"}\n',
-        b'{"role":"user","content":"hi"}\n',
-        b'{"type":["summary"],"sessionId":1}\n',
-        b'[{"parentUuid":1,"isSidechain":1,"sessionId":1}]',
-    ],
-)
-def test_other_files_are_not_taken_for_transcripts(head: bytes) -> None:
-    assert not read.sniff(head)
-
-
 def test_the_folder_of_a_project_is_its_path_with_dashes(tmp_path: Path) -> None:
     projects = tmp_path / ".claude" / "projects"
 

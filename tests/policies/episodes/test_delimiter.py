@@ -54,7 +54,6 @@ def test_the_four_canonical_calls_are_taken_and_answered_in_one_line() -> None:
 def test_an_end_and_the_next_start_may_stand_in_one_reply() -> None:
     """The published program judges both by the history before, and so refuses the start."""
     known = after(EXPL)
-
     assert [verdict.error for verdict in answers([LEARNED, ACT], known)] == [False, False]
     assert [verdict.error for verdict in answers([ACT, LEARNED], known)] == [True, False]
     assert known == after(EXPL), "what was handed in is not changed"
@@ -97,20 +96,17 @@ REFUSED: dict[str, tuple[tuple[Mapping[str, object], ...], Mapping[str, object],
 def test_a_call_that_is_not_taken_is_told_how_to_mend_it(case: str) -> None:
     before, call, hint = REFUSED[case]
     verdict = judge(call, after(*before))
-
     assert verdict.error
     assert hint in verdict.text
 
 
 def test_dependencies_are_trimmed_blank_ones_go_and_each_counts_once() -> None:
     [verdict] = answers([{**ACT, "dependencies": [" look", "", "look", "  "]}], after(EXPL, LEARNED))
-
     assert verdict.episode == Declared(name="mend", type="act", dependencies=("look",))
 
 
 def test_what_an_expl_cannot_have_is_ignored_and_the_receipt_says_so() -> None:
     verdict = judge({**EXPL, "dependencies": ["look"]}, {})
-
     assert verdict.text == "started expl look; an expl has no dependencies: the given ones are ignored"
     assert verdict.episode == Declared(name="look", type="expl")
 
@@ -157,14 +153,12 @@ def assert_sound(known: Mapping[str, Declared]) -> None:
 def test_an_answer_does_not_grow_with_the_number_of_episodes() -> None:
     many = [call for at in range(300) for call in ({**EXPL, "name": f"{at}" + "n" * 90}, LEARNED)]
     [verdict] = answers([{**ACT, "dependencies": ["x" * 500]}], after(*many))
-
     assert "and 296 more" in verdict.text
     assert len(verdict.text) <= 380
 
 
 def test_the_definition_is_one_that_the_messages_api_takes_and_short() -> None:
     schema = DEFINITION["input_schema"]
-
     assert schema["required"] == ["action"]
     assert set(schema["properties"]) == {"action", "name", "type", "dependencies", "description"}
     assert len(json.dumps(DEFINITION)) < 1_200

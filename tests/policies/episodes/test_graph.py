@@ -114,27 +114,14 @@ def worked() -> Talk:
     return talk
 
 
-def test_the_graph_has_what_the_calls_told() -> None:
+def test_the_graph_has_what_the_calls_told_and_before_the_first_start_a_prologue() -> None:
     look, mend, rest = worked().graph().episodes
-
     assert (look.name, look.type, look.state, look.description) == ("look", "expl", "closed", "learned in look")
     assert (mend.name, mend.type, mend.state, mend.dependencies) == ("mend", "act", "closed", ("look",))
     assert (rest.name, rest.type, rest.made) == ("step 9", "expl", "implicit")
     assert {look.made, mend.made} == {"declared"}
-
-
-def test_every_block_is_in_the_prologue_or_in_one_episode() -> None:
-    talk = worked()
-    graph = talk.graph()
-    places = [*graph.prologue, *(block for episode in graph.episodes for block in episode.blocks)]
-
-    assert sorted(places) == sorted(row.id for row in talk.run.ledger.rows())
-
-
-def test_what_comes_before_the_first_start_is_the_prologue() -> None:
     talk = worked()
     first = next(row for row in talk.run.ledger.rows() if row.tool == "delimiter")
-
     assert talk.graph().prologue == tuple(row.id for row in talk.run.ledger.rows() if row.number < first.number)
 
 
@@ -157,7 +144,6 @@ def test_an_episode_without_its_end_is_active_and_can_be_none_but_the_newest() -
     talk = worked()
     talk.marks(action="start", name="more", type="expl")
     talk.calls(read())
-
     assert by_name(talk.graph())["more"].state == "active"
     assert by_name(talk.graph())["more"].ended is None
     talk.marks(action="end", description="it was nothing")
@@ -183,7 +169,7 @@ def test_end_and_start_in_one_reply_each_keep_their_own_results() -> None:
     assert [rows[block].tool for block in graph["b"].blocks] == ["delimiter", "Edit", "delimiter", "Edit"]
 
 
-def test_a_call_that_was_refused_or_never_answered_does_not_count() -> None:
+def test_a_call_that_was_refused_that_failed_or_was_never_answered_does_not_count() -> None:
     talk = worked()
     before = by_name(talk.graph())
     talk.marks(action="start", name="look", type="expl")  # re-used
@@ -195,8 +181,6 @@ def test_a_call_that_was_refused_or_never_answered_does_not_count() -> None:
     assert {name for name in by_name(talk.graph()) if name in before and name != "step 9"} == {"look", "mend"}
     assert {each.made for name, each in by_name(talk.graph()).items() if name not in before} <= {"implicit"}
 
-
-def test_a_well_made_call_that_failed_does_not_count() -> None:
     talk = Talk()
     talk.says("Go")
     start = wire.call_part("delimiter", "z", b'{"action":"start","name":"a","type":"expl"}')
@@ -212,7 +196,6 @@ def test_unmarked_work_before_and_after_an_episode_is_not_one() -> None:
     talk = worked()
     talk.acts("test", edit(), on="look")
     talk.replies("Done.")
-
     assert [episode.name for episode in talk.graph().episodes] == ["look", "mend", "step 9", "test", "step 13"]
 
 
@@ -232,17 +215,6 @@ def test_what_another_host_accepted_wrongly_does_not_count_either() -> None:
         ("a", "declared"),
         ("step 3", "implicit"),
     ]
-
-
-def test_a_scope_has_the_episodes_of_its_own_rows_only() -> None:
-    main, other = worked(), Talk()
-    other.says("A branch of it")
-    other.marks(action="start", name="look", type="expl")
-    other.calls(("delimiter", {"action": "start", "name": "b", "type": "act", "dependencies": ["mend"]}, ""))
-
-    assert set(by_name(main.graph())) == {"look", "mend", "step 9"}
-    assert set(by_name(other.graph())) == {"look"}
-    assert by_name(other.graph())["look"].state == "active"
 
 
 def test_the_tool_may_go_by_another_name() -> None:
@@ -329,7 +301,6 @@ def test_tools_are_told_apart_without_case_server_or_with_a_word() -> None:
     )
     level = tools.levels()
     found = [level(row) for row in talk.run.ledger.rows() if row.kind == "tool_use"]
-
     assert found == [episodes.BULK, episodes.INTERMEDIATE, episodes.BULK, episodes.WHOLE]
 
 

@@ -40,7 +40,6 @@ def ledger(*messages: Message) -> Ledger:
 def test_listing_1_a_request_is_a_turn_and_a_result_is_a_span() -> None:
     """The paper counts results by themselves (`function:read:1`); here they have the number of their block."""
     found = objects(ledger(said("What does this file do?"), *called(("read", '{"path":"src/main.py"}'))))
-
     assert list(found) == ["conversation:user:1", "conversation:step:1", "function:read:4"]
     assert found["conversation:user:1"].label == "What does this file do?"
     assert [row.id for row in found["function:read:4"].rows] == ["B4"]
@@ -68,7 +67,6 @@ def test_a_turn_is_all_that_was_done_about_a_request_but_never_what_a_human_wrot
 def test_a_bulky_call_belongs_to_its_tool_and_the_envelope_of_another_does_not() -> None:
     held = ledger(said("Do it"), *called(("Write", '{"text":"%s"}' % ("x" * BULKY)), ("sh", '{"command":"ls"}')))
     found = objects(held)
-
     assert [row.id for row in found["function:Write:5"].rows] == ["B3", "B5"]
     assert [row.id for row in found["function:sh:6"].rows] == ["B6"]
 

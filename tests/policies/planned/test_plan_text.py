@@ -43,7 +43,6 @@ def plan(inside: str) -> str:
 
 def test_listing_2() -> None:
     read = parse(LISTING_2, KNOWN)
-
     assert read.summary.startswith("One short sentence describing the session type")
     assert read.entries == (
         Entry("fold", "conversation:user:5", "resolved_turn"),
@@ -89,13 +88,12 @@ def test_listing_2() -> None:
 )
 def test_what_is_not_in_the_schema_is_named_and_dropped(said: str | bytes, why: str, named: str) -> None:
     read = parse(said, KNOWN)
-
     assert read.entries == ()
     assert read.faults[why] >= 1  # type: ignore[index]
     assert any(one.why == why and named in one.what for one in read.dropped)
 
 
-def test_what_is_wrong_is_dropped_alone_and_the_rest_stands() -> None:
+def test_what_is_wrong_or_comes_again_is_dropped_alone_and_the_rest_stands() -> None:
     read = parse(
         "```xml\n"
         + plan(
@@ -108,8 +106,6 @@ def test_what_is_wrong_is_dropped_alone_and_the_rest_stands() -> None:
     assert [entry.target for entry in read.entries] == ["function:read:12", "function:exec:9"]
     assert read.faults == {"text": 2, "id": 1, "element": 1, "duplicate": 1}
 
-
-def test_an_object_that_is_named_twice_has_its_first_action() -> None:
     read = parse(plan('<prune kind="function">exec:9</prune><fold kind="function">exec:9</fold>'), KNOWN)
 
     assert [(entry.verb, entry.target) for entry in read.entries] == [("prune", "function:exec:9")]
@@ -121,7 +117,6 @@ def test_a_billion_laughs_are_not_expanded() -> None:
     fold = '<fold kind="function" reason="&l39;">read:12 &l39;</fold>'
     text = f'<!DOCTYPE x [<!ENTITY l0 "ha">{laughs}]>{plan(fold)}'
     read = parse(text.replace(">s<", ">&l39;<"), KNOWN)
-
     assert read.summary == "&l39;"
     assert read.entries == (Entry("fold", "function:read:12", "&l39;"),)
     assert read.faults == {"text": 2, "declaration": 40, "entity": 3}
@@ -151,7 +146,6 @@ def test_a_billion_laughs_are_not_expanded() -> None:
 def test_hostile_text_is_read_in_no_time_and_little_is_said_of_it(said: str) -> None:
     began = time.perf_counter()
     read = parse(said, KNOWN)
-
     assert time.perf_counter() - began < 2
     assert len(read.dropped) <= NAMED and all(len(one.what) <= 60 for one in read.dropped)
     assert len(read.entries) <= 1 and len(read.summary) <= 400
@@ -160,7 +154,6 @@ def test_hostile_text_is_read_in_no_time_and_little_is_said_of_it(said: str) -> 
 @given(st.text() | st.text(alphabet='<>/"=&; abfold:12kind!?\n\ud800') | st.binary())
 def test_any_text_is_read(said: str | bytes) -> None:
     read = parse(said, KNOWN)
-
     assert read.faults and not read.entries
 
 
@@ -176,7 +169,6 @@ entries = st.builds(
 def test_what_is_written_is_read_back(wanted: list[Entry], summary: str) -> None:
     written = write(summary, wanted)
     read = parse(written, KNOWN)
-
     assert [(entry.verb, entry.target) for entry in read.entries] == [(one.verb, one.target) for one in wanted]
     assert write(read.summary, read.entries) == written
     assert read.faults == {}

@@ -25,7 +25,7 @@ from ctxvc.replay.experiments import (
     scopes,
     split,
 )
-from ctxvc.replay.experiments.measure import Variant
+from ctxvc.replay.experiments.measure import Variant, evenly
 from ctxvc.replay.experiments.splice import in_date_order, spliced
 from ctxvc.tokens.meter import Meter
 from tests.making.conversation import human, reply, result, results
@@ -63,6 +63,11 @@ def test_a_table_says_below_itself_what_is_not_comparable() -> None:
     assert Table("T", ("a", "b"), (("1|2", ""),), "Not this.").markdown == (
         "### T\n\n| a | b |\n| --- | --- |\n| 1/2 |  |\n\nNot this.\n"
     )
+
+
+def test_so_many_are_taken_evenly_over_all() -> None:
+    assert evenly("abcdef", 3) == ["a", "c", "e"]
+    assert evenly("abc", 0) == evenly("abc", 3) == ["a", "b", "c"]
 
 
 # --- Proposition 1
@@ -252,9 +257,9 @@ def test_ablations_are_measured_on_the_same_uses() -> None:
     assert full.nt.total == react.nt.total == folding.nt.total > 0
     assert full.transitions.only_a == full.transitions.only_b == 0
     assert react.transitions.both + react.transitions.only_b == full.nt.up_to("routed")
-    assert full.archives > 0 and folding.archives > 0 == react.archives
+    assert full.totals.archives > 0 and folding.totals.archives > 0 == react.totals.archives
     assert folding.nt.searchable == folding.nt.recoverable == 0
-    assert not any(one.over or one.failed for one in measured.variants)
+    assert not any(one.totals.over or one.totals.failed for one in measured.variants)
     assert [row[0] for row in measured.tables[1].rows] == ["ReAct", "active compression"]
 
 
@@ -271,6 +276,8 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
     shares = {(one.variant, one.size): one.uses.share("visible") for one in measured.points}
     assert {size for _, size in shares} == {1_000, 16_000}
     assert shares["ReAct", 1_000] == 1.0 > (shares["ReAct", 16_000] or 0.0)
+    counts = {(one.variant, one.size): (one.conversations, one.visible, one.solved) for one in measured.points}
+    assert (counts["VISTA", 16_000], counts["ReAct", 16_000]) == ((1, 0, 1), (1, 0, 0))
 
 
 # --- on a recording

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc import policies
 from ctxvc.core.ledger.ledger import Counters
-from ctxvc.errors import Damaged, Refused
+from ctxvc.core.plan.plan import Action, Plan
+from ctxvc.errors import Damaged, NotFound, Refused
 from ctxvc.recording import log
+from ctxvc.session.session import Session
 from ctxvc.store import files
 from ctxvc.store.log.journal import (
     FRAME_SIZE,
@@ -29,10 +33,12 @@ from ctxvc.store.log.journal import (
     parse,
     reference,
 )
+from ctxvc.store.log.memory import MemorySession
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
-from tests.making.conversation import human, reply
-from tests.making.store import afresh, contents, littered
+from ctxvc.store.store import Store, create
+from ctxvc.tokens.meter import Meter
+from tests.making.conversation import LONG, human, reply, result, results
+from tests.making.store import afresh, contents, littered, opened
 
 HEAD = Head(1, "0123456789abcdef", 0, 0, 0)
 
@@ -121,15 +127,38 @@ def test_any_bytes_at_all_are_a_journal_or_a_clear_error(data: bytes) -> None:
         assert pieces + tail.size == len(head + data)
 
 
-def test_a_torn_record_that_quotes_a_journal_is_torn_and_no_more() -> None:
-    quoted = b"".join(written("somebody printed the journal", "and a tool read it"))
-    frames = written("kept", quoted)
-    data = b"".join(frames)
+KEPT = b"".join(written("kept"))
+SHORT = encode_record(2, record("x" * 100))
 
-    found, tail = parse(data[:-3])
+
+def zeroed(text: str, sectors: int) -> bytes:
+    """A record behind `KEPT` of which nothing was written, or what stands before the end of so many sectors."""
+    whole = encode_record(2, record(text))
+    assert not sectors or len(KEPT) <= 512 * sectors < len(KEPT) + len(whole) - 512
+    return whole[: max(0, 512 * sectors - len(KEPT))].ljust(len(whole), b"\0")
+
+
+TORN = [
+    encode_record(2, record(b"".join(written("somebody printed the journal", "and a tool read it"))))[:-3],
+    *(zeroed("x" * 900 + "y" * 512 * lost, sectors) for lost in (1, 2) for sectors in (0, 1, 2)),
+]
+#: Zeros that begin inside a sector, which no disk leaves, and old bytes of the disk: what was acknowledged may have
+#: stood there.
+DAMAGED = [
+    *(SHORT[:size].ljust(len(SHORT), b"\0") for size in (3, FRAME_SIZE, FRAME_SIZE + 5)),
+    bytes(range(1, 256))[: len(SHORT)],
+]
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_torn"), [*((data, True) for data in TORN), *((data, False) for data in DAMAGED)]
+)
+def test_what_a_crash_or_a_power_cut_leaves_is_a_torn_tail_or_damage(behind: bytes, is_torn: bool) -> None:
+    found, tail = parse(KEPT + behind)
 
     assert [each.seq for each in found] == [0, 1]
-    assert tail.size == len(frames[-1]) - 3
+    expected = (len(behind), []) if is_torn else (0, [behind])
+    assert (tail.size, [piece.data for piece in tail.damage]) == expected
 
 
 @pytest.mark.parametrize("spoilt", [(4, 5, 6, 17), (0, 1, 2, 3, 9, 10, 18), tuple(range(24))])
@@ -161,44 +190,6 @@ def test_two_damaged_records_side_by_side_are_two(tmp_path: Path) -> None:
     assert [(piece.data, piece.seq) for piece in tail.damage] == [(hits[1], 0), (hits[2], 2)]
 
 
-@pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("sectors", [0, 1, 2])
-def test_sectors_that_a_power_cut_left_zero_are_a_torn_tail(sectors: int, lost: int) -> None:
-    """From a sector's boundary on, or from the record's beginning where nothing of it was written."""
-    frames = written("kept", "x" * 900 + "y" * 512 * lost)
-    whole = b"".join(frames)
-    begins = len(whole) - len(frames[-1])
-    cut = 512 * sectors if sectors else begins
-    assert begins <= cut < len(whole) - 512
-
-    found, tail = parse(whole[:cut].ljust(len(whole), b"\0"))
-
-    assert ([each.seq for each in found], tail.damage) == ([0, 1], ())
-    assert tail.size == len(frames[-1])
-
-
-@pytest.mark.parametrize("written_bytes", [3, FRAME_SIZE, FRAME_SIZE + 5])
-def test_zeros_that_begin_inside_a_sector_are_damage(written_bytes: int) -> None:
-    """No disk leaves them, and they may stand where something acknowledged was."""
-    frames = written("kept", "x" * 100)
-    torn = frames[-1][:written_bytes].ljust(len(frames[-1]), b"\0")
-
-    found, tail = parse(b"".join(frames[:-1]) + torn)
-
-    assert [each.seq for each in found] == [0, 1]
-    assert (tail.size, [piece.data for piece in tail.damage]) == (0, [torn])
-
-
-def test_old_bytes_of_the_disk_in_the_place_of_a_record_are_damage() -> None:
-    """A power cut can leave those too. They cannot be told from a record that was acknowledged."""
-    frames = written("kept", "x" * 100)
-    garbage = bytes(range(1, 256))[: len(frames[-1])]
-
-    _, tail = parse(b"".join(frames[:-1]) + garbage)
-
-    assert [piece.data for piece in tail.damage] == [garbage]
-
-
 def test_what_stands_before_a_given_byte_is_not_read_again(tmp_path: Path) -> None:
     """Sectors are those of the file, not of what was read."""
     frames = written("a" * 700, "b" * 700)
@@ -225,43 +216,35 @@ def test_one_flipped_bit_of_the_head_is_put_right(tmp_path: Path) -> None:
         opened.close()
 
 
-def test_a_journal_whose_head_is_gone_is_refused_not_begun_anew(tmp_path: Path) -> None:
+def test_a_journal_whose_head_is_gone_or_newer_is_refused_not_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "demo").write_bytes(b"\xff" * 40)
-
     with pytest.raises(Damaged, match="head"):
         Journal(tmp_path / "demo").read()
 
-
-def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "demo").write_bytes(encode_head(Head(4, "j", 0, 0, 0)))
-
     with pytest.raises(Refused, match="format 4") as refusal:
         Journal(tmp_path / "demo").read()
     assert "update" in refusal.value.hint
 
 
-def test_a_journal_that_another_process_rewrote_is_seen_to_have_moved(tmp_path: Path) -> None:
+def test_a_journal_that_another_process_rewrote_or_cut_is_seen_to_have_moved(tmp_path: Path) -> None:
     # ext4 gives a freed inode to the next file: its number alone does not tell one journal from the next.
     writer, reader = journal(tmp_path, "one"), Journal(tmp_path / "demo")
     reader.read()
-
     for _ in range(40):
         writer.rewrite(HEAD, [])
         assert reader.moved()
 
     reader.read()
     assert not reader.moved()
+    os.truncate(tmp_path / "demo", reader.size - 5)
+    assert reader.moved()
     reader.close()
     writer.close()
 
 
 def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) -> None:
-    with (
-        Store(path) as store,
-        StoredSession.open(store, "demo") as waiting,
-        Store(path) as other,
-        StoredSession.open(other, "demo") as busy,
-    ):
+    with opened(path) as waiting, opened(path) as busy:
         for number in range(6):
             for _ in range(2):
                 busy.append(human(f"question {number}"), reply(f"answer {number}"))
@@ -269,109 +252,33 @@ def test_a_reader_that_waited_through_many_flushes_reads_them_all(path: Path) ->
             assert contents(waiting) == contents(busy)
 
 
-def test_a_journal_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
-    reader = journal(tmp_path, "one", "two")
-    reader.read()
-    os.truncate(tmp_path / "demo", reader.size - 5)
-
-    assert reader.moved()
-    reader.close()
-
-
-def test_a_failed_append_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = journal(tmp_path, "one")
-    before = (tmp_path / "demo").read_bytes()
-
-    def half(handle: int, data: bytes) -> None:
-        os.write(handle, data[: len(data) // 2])
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(files, "write_all", half)
-        with pytest.raises(OSError, match="No space"):
-            opened.append(written("", "two")[2:])
-
-    assert (tmp_path / "demo").read_bytes() == before
-    opened.append(written("", "two")[2:])
-    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two"]
-    opened.close()
-
-
-def test_a_failed_rewrite_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = journal(tmp_path, "one", "two")
-
-    def refuse(source: object, target: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "replace", refuse)
-        with pytest.raises(OSError, match="Input/output"):
-            opened.rewrite(HEAD, [])
-
-    assert texts_of(opened) == ["one", "two"]
-    assert littered(tmp_path) == []
-    opened.append([encode_record(3, record("three"))])
-    assert texts_of(Journal(tmp_path / "demo")) == ["one", "two", "three"]
-    opened.close()
-
-
 def test_writers_that_replace_one_file_at_once_leave_one_of_theirs_whole(tmp_path: Path) -> None:
     target = tmp_path / "HEAD"
     texts = [f"ref: refs/heads/s{number}/main\n".encode() * 50 for number in range(4)]
     target.write_bytes(texts[0])
-    failures: list[BaseException] = []
 
     def replace_often(text: bytes) -> None:
-        try:
-            for _ in range(60):
-                files.replace(target, text)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(60):
+            files.replace(target, text)
 
-    threads = [threading.Thread(target=replace_often, args=(text,)) for text in texts]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert target.read_bytes() in texts
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(replace_often, text) for text in texts]
+        while not all(one.done() for one in running):
+            assert target.read_bytes() in texts
 
-    assert failures == []
+    assert [one.exception() for one in running] == [None] * 4
     assert littered(tmp_path) == []
-
-
-def test_several_messages_of_one_append_are_there_together_or_not_at_all(path: Path) -> None:
-    with Store(path) as store:
-        session = StoredSession.open(store, "demo")
-        session.append(human("before"))
-        size = store.journal_path("demo").stat().st_size
-        session.append(human("one"), human("two"), human("three"))
-        end = store.journal_path("demo").stat().st_size
-    data = store.journal_path("demo").read_bytes()
-    for cut in range(size, end, 17):
-        store.journal_path("demo").write_bytes(data[:cut])
-        assert afresh(path) == {"B1": b"before"}
-
-
-def test_a_session_that_was_told_nothing_writes_nothing(session: StoredSession, store: Store) -> None:
-    assert session.append() == []
-    assert contents(session) == {}
 
 
 # --- changes that refer to others, and other versions' changes
 
 
-@pytest.mark.parametrize(
-    ("origin", "found"), [("", ("", 0)), ("a" * 40, ("", 0)), ("main/7", ("main", 7)), ("main/0", ("main", 0))]
-)
-def test_a_reference_is_a_commit_or_a_change_of_a_scope(origin: str, found: tuple[str, int]) -> None:
-    assert reference(origin) == found
-
-
-@pytest.mark.parametrize("origin", ["main/", "main/x", "main/-1", "main/²", "main/7/"])
-def test_what_is_no_reference_is_damage(origin: str) -> None:
-    with pytest.raises(Damaged, match="refers to"):
-        reference(origin)
+def test_a_reference_is_a_commit_or_a_change_of_a_scope() -> None:
+    origins = {"": ("", 0), "a" * 40: ("", 0), "main/7": ("main", 7), "main/0": ("main", 0)}
+    assert {origin: reference(origin) for origin in origins} == origins
+    for origin in ("main/", "main/x", "main/-1", "main/²", "main/7/"):
+        with pytest.raises(Damaged, match="refers to"):
+            reference(origin)
 
 
 def test_a_change_of_an_older_version_has_defaults_and_a_newer_one_s_more_is_passed_over(tmp_path: Path) -> None:
@@ -415,3 +322,84 @@ def test_the_log_of_a_backup_by_hard_links_stays_as_it_is(tmp_path: Path, path: 
 
     assert [line.split(": ")[1] for line in log.entries(path)] == ["before", "after"]
     assert "after" not in (tmp_path / "backup").read_text()
+
+
+# --- a session in memory makes what a stored one makes
+
+
+def _filled(stored: StoredSession) -> Session:
+    """A session with messages, verbs, a note, and a scope that was left again."""
+    session = Session(stored, policy=policies.parse("scoped"), now=lambda: 0.0, meter=Meter(None))
+    session.set(budget=20_000, calibration=(1000, 0))
+    session.begin()
+    session.append(human("question"))
+    for number in range(4):
+        session.request()
+        session.append(reply(f"look {number}", f"c{number}"), results(result(f"c{number}", f"{number}\n{LONG}")))
+    session.archive("B4", "the first result")
+    session.note("it is the third", fold=True)
+    session.propose(Plan(actions=(Action(verb="archive", targets=("B8",)),), actor="planner"))
+    session.open_scope("aside", "look elsewhere")
+    session.append(human("and there?"))
+    session.request()
+    session.append(reply("nothing"))
+    session.goto("main", "nothing there")
+    session.append(human("go on"))
+    session.request()
+    return session
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Session, Session]]:
+    with create(tmp_path / ".ctxvc") as store:
+        store.redaction.keep_exact("session")
+        store.create_session("session", system="be brief")
+        with _filled(StoredSession.open(store, "session")) as stored:
+            yield stored, _filled(MemorySession(system="be brief"))
+
+
+def test_prompts_rows_and_numbers_are_those_of_a_stored_session(both: tuple[Session, Session]) -> None:
+    stored, memory = both
+
+    assert memory.scopes() == stored.scopes() == ["main", "aside"]
+    for scope in stored.scopes():
+        assert list(memory.ledger(scope).rows()) == list(stored.ledger(scope).rows())
+        assert memory.ledger(scope).groups == stored.ledger(scope).groups
+        assert memory.ledger(scope).meta.counters == stored.ledger(scope).meta.counters
+    assert memory.prompt().digest == stored.prompt().digest
+    assert memory.notes() == stored.notes()
+    assert memory.body("B4") == stored.body("B4")
+
+
+def test_plans_wait_as_in_a_store(both: tuple[Session, Session]) -> None:
+    plan = Plan(actions=(Action(verb="mask", targets=("B6",)),), actor="planner")
+    for session in both:
+        first = session.propose(plan)
+        assert session.propose(plan).id == first.id
+        assert [pending.id for pending in session.pending()] == [first.id]
+        assert session.drop(first.id) == (first.id,)
+        assert session.pending() == ()
+
+
+def test_an_error_leaves_no_trace() -> None:
+    with Session(MemorySession(), meter=Meter(None)) as session:
+        session.append(human("question"))
+        before = session.ledger()
+        with pytest.raises(NotFound):
+            session.goto("nowhere", "try")
+        with pytest.raises(ZeroDivisionError), session.stored.writing() as transaction:
+            transaction.verb("main", op="note", actor="agent", subject="lost")
+            raise ZeroDivisionError
+        assert session.ledger() == before
+        session.open_scope("aside", "look")
+        with pytest.raises(Refused):
+            session.open_scope("main", "again")
+
+
+def test_operations_are_counted_by_actor() -> None:
+    with Session(MemorySession(), meter=Meter(None)) as session:
+        session.append(human("question"), reply("look", "c"), results(result("c", LONG)), reply("and", "d"))
+        session.archive("B3-B4", "a result")
+        assert isinstance(session.stored, MemorySession)
+        assert session.stored.operations["archive", "agent"] == 1
+        assert session.stored.operations["step", "agent"] > 0

@@ -9,9 +9,9 @@ from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces, sendable
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
-from tests.core.checker import problems
 from tests.making.conversation import exchange, human, reply, result, results
 from tests.making.store import complaints, contents, git
+from tests.messages_api.rules import canonical_problems as problems
 
 
 def texts(session: StoredSession, scope: str = "") -> list[str]:

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ctxvc.errors import Conflict
-from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.making.conversation import human, reply, result, results
-from tests.making.store import add_scope, commits, git
+from tests.making.store import add_scope, commits, contents, git, opened, start, together, unflushed
 from tests.store.scopes.looking import in_order, journey, notes, texts
 
 REFS = ("main", "a", "b")
+Flushed = tuple[Path, Path, dict[str, str]]
+Walked = tuple[dict[str, list[str]], list[bytes], Path]
 
 
 @pytest.fixture(scope="module")
-def flushed(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, dict[str, str]]]:
+def flushed(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Flushed:
     """A store with a journey in its journal, the same after its flush, and what each ref is then."""
     folder = tmp_path_factory.mktemp("journey")
     before, after = folder / "before", folder / "after"
     shutil.copytree(pristine, before)
-    with pytest.MonkeyPatch.context() as patched, Store(before) as store, StoredSession.open(store, "demo") as session:
-        patched.setattr(StoredSession, "_flush", lambda _: None)
+    with unflushed(), opened(before) as session:
         journey(session)
     shutil.copytree(before, after)
-    with Store(after) as store, StoredSession.open(store, "demo") as session:
+    with opened(after) as session:
         session.flush()
-    yield before, after, Store(after).tips("demo")
+    return before, after, Store(after).tips("demo")
 
 
 @pytest.mark.parametrize(
@@ -41,11 +40,7 @@ def flushed(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 )
 @pytest.mark.parametrize("more", [False, True], ids=["", "and more"])
 def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
-    flushed: tuple[Path, Path, dict[str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moved: tuple[str, ...],
-    more: bool,
+    flushed: Flushed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: tuple[str, ...], more: bool
 ) -> None:
     """The pack is there and some of the branches have moved; HEAD has not, and the journal still has everything."""
     before, after, tips = flushed
@@ -55,7 +50,7 @@ def test_a_flush_killed_between_any_two_refs_is_completed_to_the_same_graph(
     shutil.copytree(after / "objects", place / "objects", dirs_exist_ok=True)
     for scope in moved:
         git(place, "update-ref", f"refs/heads/demo/{scope}", tips[scope])
-    with Store(place) as store, StoredSession.open(store, "demo") as session:
+    with opened(place) as session:
         assert session.scope == "main"
         if more:
             session.append(human("after the crash"))
@@ -92,22 +87,19 @@ WALK: tuple[Callable[[StoredSession], object], ...] = (
 
 
 @pytest.fixture(scope="module")
-def walked(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], list[bytes], Path]:
+def walked(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Walked:
     """What the scopes hold after the walk, its journal after each step of it, and the store before it."""
     place = tmp_path_factory.mktemp("walk") / ".ctxvc"
     shutil.copytree(pristine, place)
     journals = []
-    with pytest.MonkeyPatch.context() as patched, Store(place) as store, StoredSession.open(store, "demo") as session:
-        patched.setattr(StoredSession, "_flush", lambda _: None)
+    with unflushed(), opened(place) as session:
         for step in WALK:
             step(session)
-            journals.append(store.journal_path("demo").read_bytes())
+            journals.append(session.store.journal_path("demo").read_bytes())
         return {scope: texts(session, scope) for scope in session.scopes()}, journals, pristine
 
 
-def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(
-    walked: tuple[dict[str, list[str]], Any, Any],
-) -> None:
+def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(walked: Walked) -> None:
     scopes, _, _ = walked
     call = '{"cmd":"s"}'
     said = ["mind the clock", "and the zone"]
@@ -120,7 +112,7 @@ def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(
 @pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
 @pytest.mark.parametrize("at", range(len(WALK)))
 def test_the_walk_of_the_explicit_scopes_with_human_words_in_a_scope_killed_at_every_record(
-    at: int, torn: bool, walked: tuple[dict[str, list[str]], list[bytes], Path], tmp_path: Path
+    at: int, torn: bool, walked: Walked, tmp_path: Path
 ) -> None:
     """The process is gone after a record, or in the middle of the next one; another goes on where it was."""
     scopes, journals, pristine = walked
@@ -131,9 +123,9 @@ def test_the_walk_of_the_explicit_scopes_with_human_words_in_a_scope_killed_at_e
         tail = following[len(journals[at]) :][:9]
         store.journal_path("demo").write_bytes(journals[at] + tail)
     for step in WALK[at + 1 :]:
-        with Store(place) as store, StoredSession.open(store, "demo") as session:
+        with opened(place) as session:
             step(session)
-    with Store(place) as store, StoredSession.open(store, "demo") as session:
+    with opened(place) as session:
         session.flush()
         assert {scope: texts(session, scope) for scope in session.scopes()} == scopes
         assert session.scope == "main"
@@ -144,13 +136,13 @@ def test_after_a_kill_before_head_moves_head_follows(
     session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as dying:
-        dying.setattr(Store, "set_current_scope", killed)
+        dying.setattr(Store, "set_current_scope", interrupt)
         with pytest.raises(KeyboardInterrupt):
             session.open_scope("fix", "why")
     assert git(path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/main"
     assert sorted(Store(path).tips("demo")) == ["fix", "main"]
 
-    with Store(path) as store, StoredSession.open(store, "demo") as later:
+    with opened(path) as later:
         assert later.scope == "fix"
         later.flush()
     assert git(path, "symbolic-ref", "HEAD").strip() == "refs/heads/demo/fix"
@@ -158,26 +150,8 @@ def test_after_a_kill_before_head_moves_head_follows(
     in_order(path)
 
 
-def killed(*_: object, **__: object) -> None:
+def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
-
-
-def test_after_a_kill_before_the_journal_is_cleared_nothing_is_made_twice(
-    session: StoredSession, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session.append(human("go"), reply("", "s"))
-    session.open_scope("fix", "why")
-    with monkeypatch.context() as dying:
-        dying.setattr(Journal, "rewrite", killed)
-        with pytest.raises(KeyboardInterrupt):
-            session.append(results(result("s", "ok")))
-    tips = Store(path).tips("demo")
-
-    with Store(path) as store, StoredSession.open(store, "demo") as later:
-        assert (later.scope, later.waiting()) == ("fix", 0)
-        later.flush()
-    assert Store(path).tips("demo") == tips
-    in_order(path)
 
 
 def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session: StoredSession, path: Path) -> None:
@@ -185,8 +159,7 @@ def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session
     session.append(human("go"), reply("", "s"))
     session.open_scope("fix", "why")
     before = never.read_bytes()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(StoredSession, "_flush", lambda _: None)
+    with unflushed():
         session.append(results(result("s", "ok")))
         whole = never.read_bytes()
     for cut in range(len(before), len(whole) + 1, 7):
@@ -196,7 +169,7 @@ def test_the_last_result_and_its_switch_are_there_together_or_not_at_all(session
             assert (later.scopes(), len(later.ledger("main"))) == (["main"], 2)
             later.leave()
     never.write_bytes(whole)
-    with Store(path) as store, StoredSession.open(store, "demo") as later:
+    with opened(path) as later:
         assert (later.scopes(), len(later.ledger("main")), len(later.ledger("fix"))) == (["main", "fix"], 4, 2)
 
 
@@ -210,7 +183,7 @@ def test_a_switch_that_was_asked_for_and_not_made_survives_kill_9(new: bool, pat
         session.append(results(result("s", "ok")))
         session.leave()
     name, arrow = ("fix", "→") if new else ("side", "← main")
-    with Store(path) as store, StoredSession.open(store, "demo") as later:
+    with opened(path) as later:
         assert (later.scope, later.switching, later.open_calls) == ("main", name, ("t",))
         later.append(results(result("t", "ok")))
         assert (later.scope, later.switching) == (name, "")
@@ -246,4 +219,26 @@ def test_who_comes_to_a_scope_and_finishes_its_step_takes_over_from_a_switch_ask
             second.goto("main", "mine now")
         session.refresh()
         assert (session.scope, session.switching, session.scopes()) == ("main", "", ["main", "side"])
+    in_order(path)
+
+
+# --- processes that switch beside each other
+
+
+@pytest.mark.slow
+def test_four_processes_that_switch_lose_nothing_of_each_other(path: Path) -> None:
+    """Acknowledged blocks are in some scope, and one number is one body in all of them."""
+    spoken = together(*(start("acting.py", path, "scopes", f"w{number}", 6) for number in range(4)))
+    said = [line.split(" ", 1) for lines in spoken for line in lines]
+    held: dict[str, str] = {}
+    with opened(path) as session:
+        for scope in session.scopes():
+            for block, body in contents(session, scope).items():
+                assert held.setdefault(block, body.decode()) == body.decode()
+        assert session.waiting() == 0
+        assert len(session.scopes()) == 1 + 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[→ ") == 4 * 6
+        assert [text[:3] for text in notes(session, "main")].count("[← ") == 4 * 6
+    assert len({block for block, _ in said}) == len(said), "no number is given twice"
+    assert {block: held.get(block, "(lost)") for block, _ in said} == dict(said)
     in_order(path)
