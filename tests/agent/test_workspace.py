@@ -42,12 +42,13 @@ def test_a_command_runs_in_the_folder_and_its_failure_is_an_outcome(space: Works
 
 
 def test_a_command_that_takes_too_long_is_stopped_with_all_that_it_started(space: Workspace) -> None:
-    result = space.run("bash", {"command": "sh -c 'echo begun; sleep 60; touch late' & wait", "timeout": 1})
+    late = f"touch late-{os.getpid()}"  # another run of the tests may have one, too
+    result = space.run("bash", {"command": f"sh -c 'echo begun; sleep 60; {late}' & wait", "timeout": 1})
 
     assert result.error
     assert said(result) == "begun\n[stopped after 1 seconds]\n"
     time.sleep(0.2)
-    running = subprocess.run(["pgrep", "-f", "touch late"], capture_output=True, check=False)
+    running = subprocess.run(["pgrep", "-f", late], capture_output=True, check=False)
     assert not running.stdout
 
 
