@@ -28,7 +28,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.upkeep import leftovers
 from tests.faults.summary import Tell, Times, line
-from tests.making.conversation import exchange, human, reply, result, results
+from tests.making.conversation import exchange, human, raw, reply, result, results
 from tests.making.store import (
     add_scope,
     afresh,
@@ -572,3 +572,55 @@ def test_a_session_that_was_opened_before_such_a_child_finished_takes_what_it_di
         session.append(human("more"), reply("and more"))
     assert len(commits(path)) == 2
     assert list(afresh(path).values()) == [b"question", b"answer", b"more", b"and more"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a file system of its own")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_disk_that_really_fills_up_loses_nothing_and_works_again_with_more_room(small_disk: Path) -> None:
+    acknowledged: dict[str, bytes] = {}
+    store = stores.create(small_disk / ".ctxvc")
+    store.create_session("demo")
+    session = StoredSession.open(store, "demo")
+    failures: list[CtxvcError] = []
+    for number in range(200):
+        body = os.urandom(30_000)
+        try:
+            (block,) = session.append(raw(body))
+            acknowledged[block] = body
+            (block,) = session.append(reply(f"answer {number}"))
+            acknowledged[block] = f"answer {number}".encode()
+        except CtxvcError as failure:
+            failures.append(failure)
+            if len(failures) == 3:
+                break
+
+    assert [failure.hint for failure in failures] == ["free some space"] * 3
+    assert contents(session) == acknowledged
+    assert session.waiting()
+    free = os.statvfs(small_disk)
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize))
+    with pytest.raises(CtxvcError, match=r"No space left|Out of diskspace|couldn't write"):  # as git says it
+        session.flush()
+    filler.unlink()
+    subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
+
+    assert afresh(store.path) == acknowledged
+    with StoredSession.open(store, "demo") as later:
+        assert later.waiting() == 0
+        later.append(human("more"), reply("room"))
+    assert complaints(store.path) == ""
+    store.clean_up()
+    assert littered(store.path) == []
+    session.close()
+    store.close()

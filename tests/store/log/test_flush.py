@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -540,3 +541,15 @@ def test_a_clock_that_goes_backwards_changes_no_order_and_no_number(
 )
 def test_any_text_for_a_time_gives_seconds_that_git_can_hold(text: str) -> None:
     assert 0 <= epoch(text, 7) < 1 << 34
+
+
+@pytest.mark.slow
+def test_a_body_of_100_megabytes_comes_back(path: Path) -> None:
+    body = os.urandom(1 << 20) * 100
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        session.append(raw(body))
+        session.append(reply("ok"))
+        assert session.waiting() == 0
+    assert afresh(path)["B1"] == body
+    assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.bin") == body
+    assert complaints(path) == ""
