@@ -21,7 +21,7 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened
 from ctxvc.forms import items
 from ctxvc.forms.values import objects, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.protocol import LINES, Importer, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
 
 FORMAT = "codex"
 
@@ -94,8 +94,7 @@ def is_of_project(head: bytes, project: str) -> bool:
         cwd = str(wire.parse(value)) if value.startswith(b'"') else value.decode("utf-8", "replace")
     except ValueError:
         return False
-    root = project.rstrip("/\\")
-    return cwd.rstrip("/\\") == root or cwd.startswith((root + "/", root + "\\"))
+    return is_within(cwd, project)
 
 
 def events(recording: Recording) -> Iterator[Event]:

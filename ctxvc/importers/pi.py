@@ -21,7 +21,7 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms.values import objects, text_in, without
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.protocol import LINES, Importer, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
 
 FORMAT = "pi"
 
@@ -89,10 +89,7 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head` was held in the folder `project` or below it."""
-    if not sniff(head):
-        return False
-    cwd, root = text_in(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project.rstrip("/\\")
-    return cwd.rstrip("/\\") == root or cwd.startswith((root + "/", root + "\\"))
+    return sniff(head) and is_within(text_in(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project)
 
 
 def events(recording: Recording) -> Iterator[Event]:

@@ -121,3 +121,9 @@ def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[by
                 yield path
         except BadInput:
             continue  # an unreadable file is of no project
+
+
+def is_within(folder: str, project: str) -> bool:
+    """Whether a folder, as a recording of any system names it, is the project's or below it."""
+    root = project.rstrip("/\\")
+    return folder.rstrip("/\\") == root or folder.startswith((root + "/", root + "\\"))
