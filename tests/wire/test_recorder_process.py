@@ -46,8 +46,8 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """Those of the recorders, as they are started."""
+def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Those of the recorders, as they are started. A stopped one goes on at the end, or nobody could close it."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 
@@ -56,7 +56,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
         return started[-1]
 
     monkeypatch.setattr(recorder_process.subprocess, "Popen", starting)
-    return started
+    yield started
+    for process in started:
+        process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture
