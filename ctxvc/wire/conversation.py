@@ -12,7 +12,7 @@ import datetime
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, count, islice, takewhile
+from itertools import chain, count, groupby, islice, takewhile
 from operator import eq
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Conversation:
     def likeness(self, prompt: Prompt) -> Likeness:
         """What the prompt has of the conversation."""
         shared = self.shared(prompt)
-        return Likeness(0 < shared == len(self.prints) and self._repeated(prompt, shared) > 0, shared)
+        return Likeness(0 < shared == len(self.prints) and self._has_reply(prompt, shared), shared)
 
     @property
     def is_empty(self) -> bool:
@@ -197,7 +197,8 @@ class Conversation:
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
         if prompt.continues or (is_whole and (repeated or self.is_empty)):
             return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
-        if not (is_whole and self._is_in_part) and (commit := self._step_before(prompt, common)):
+        is_ahead = is_whole and (self._is_in_part or self._has_reply(prompt, common))
+        if not is_ahead and (commit := self._step_before(prompt, common)):
             self._go_back(commit)
             return self._incoming(prompt)
         return self._edit(prompt)
@@ -216,6 +217,17 @@ class Conversation:
             return len(prints)
         run = list(takewhile(is_reply, self._one_by_one(prompt, start)))
         return len(run) if run and gist_of(chain(*run)) == _newest_gist(revision.now(self.stored)) else 0
+
+    def _has_reply(self, prompt: Prompt, start: int) -> bool:
+        """Whether the newest reply is among the messages from number `start` on.
+
+        It is not the first of them where a request brought replies that nobody recorded, and was itself not answered.
+        """
+        if self._repeated(prompt, start):
+            return True
+        newest = _newest_gist(revision.now(self.stored))
+        runs = groupby(self._one_by_one(prompt, start), is_reply)
+        return any(replied and gist_of(chain(*run)) == newest for replied, run in runs)
 
     def _one_by_one(self, prompt: Prompt, start: int) -> Iterable[list[Message]]:
         """The messages from number `start` on, read one by one."""

@@ -206,6 +206,25 @@ def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
     assert first == second == run.sent[-1].encode()
 
 
+@pytest.mark.parametrize("passed", [1, 2])
+def test_replies_that_nobody_recorded_come_in_with_a_request_that_is_asked_once_more(run: Run, passed: int) -> None:
+    """As after a recorder that was killed: its successor dies, too, before the request is answered."""
+    run.say("Find the needle.")
+    run.answer(text("It is here."))
+    run.say("Where?")
+    for number in range(passed):
+        run.wire.client.took(run.wire.client.answer(run.wire.client.body(), text(f"Nobody saw {number}.")))
+        run.say(f"And {number}?")
+    first = run.wire.ask_only()
+    run.restart()
+    second = run.wire.ask_only()
+    run.answer(text("Done."))
+
+    assert first == second == run.sent[-1].encode()
+    with Store(run.path) as store:
+        assert list(store.tips(store.sessions()[0])) == ["main"]
+
+
 def test_what_a_person_does_acts_on_the_next_request(run: Run) -> None:
     run.say("Find the needle.")
     run.call("straw\n" * 150 + NEEDLE)
