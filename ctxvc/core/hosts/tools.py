@@ -1,0 +1,266 @@
+"""Which tools of coding agents are equal: the same act, by what its arguments mean.
+
+A call is the other agent's only if that says all that it said: where an argument has no place there, it stays as it
+was. What only explains a call, or limits how long it may take, is no part of what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+Act = Literal["run", "read", "write", "edit", "search", "find", "list", "plan", "fetch"]
+
+#: What must be known of a call to be one of these.
+_NEEDED: Mapping[Act, tuple[str, ...]] = {
+    "run": ("command",),
+    "read": ("path",),
+    "write": ("path", "content"),
+    "edit": ("path", "old", "new"),
+    "search": ("pattern",),
+    "find": ("pattern",),
+    "list": ("path",),
+    "plan": ("items",),
+    "fetch": ("url",),
+}
+#: Arguments of any tool that say nothing of what is done.
+_INCIDENTAL = frozenset(
+    {"description", "timeout", "justification", "instruction", "summary", "security_risk", "yield_time_ms"}
+    | {"max_output_tokens", "initial_wait", "delay_ms", "explanation"}
+)
+#: Statuses of an item of a plan, as most agents name them → as OpenHands does.
+_STATUS = {"pending": "todo", "in_progress": "in_progress", "completed": "done"}
+
+
+class Call(NamedTuple):
+    """A call of a tool."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+class _Tool(NamedTuple):
+    """A tool: its arguments by what they mean, and those that always are the same.
+
+    `lines` is a range as a list, `last` the number of its last line, `seconds` a time limit, `plan.KEY` a list of items
+    with the text under this key, and `edits.OLD.NEW` a list of replacements.
+    """
+
+    act: Act
+    name: str
+    arguments: Mapping[str, str]
+    fixed: Mapping[str, Any] = {}
+
+
+_RISK = {"security_risk": "LOW"}
+_LINES = {"first": "offset", "count": "limit"}
+
+#: Agent → its tools. Of several with one act the first is written.
+_TOOLS: Mapping[str, tuple[_Tool, ...]] = {
+    "claude-code": (
+        _Tool("run", "Bash", {"command": "command", "milliseconds": "timeout", "why": "description"}),
+        _Tool("read", "Read", {"path": "file_path", **_LINES}),
+        _Tool("write", "Write", {"path": "file_path", "content": "content"}),
+        _Tool("edit", "Edit", {"path": "file_path", "old": "old_string", "new": "new_string", "all": "replace_all"}),
+        _Tool("search", "Grep", {"pattern": "pattern", "path": "path", "glob": "glob"}),
+        _Tool("find", "Glob", {"pattern": "pattern", "path": "path"}),
+        _Tool("list", "LS", {"path": "path"}),
+        _Tool("plan", "TodoWrite", {"plan.content": "todos"}),
+        _Tool("fetch", "WebFetch", {"url": "url", "why": "prompt"}),
+    ),
+    "codex": (
+        _Tool("run", "exec_command", {"command": "cmd", "folder": "workdir"}),
+        _Tool("run", "shell_command", {"command": "command", "folder": "workdir", "milliseconds": "timeout_ms"}),
+        _Tool("plan", "update_plan", {"plan.step": "plan"}),
+    ),
+    "opencode": (
+        _Tool("run", "bash", {"command": "command", "milliseconds": "timeout", "folder": "workdir"}),
+        _Tool("run", "bash", {"command": "command", "why": "description"}),
+        _Tool("read", "read", {"path": "filePath", **_LINES}),
+        _Tool("write", "write", {"path": "filePath", "content": "content"}),
+        _Tool("edit", "edit", {"path": "filePath", "old": "oldString", "new": "newString", "all": "replaceAll"}),
+        _Tool("search", "grep", {"pattern": "pattern", "path": "path", "glob": "include"}),
+        _Tool("find", "glob", {"pattern": "pattern", "path": "path"}),
+        _Tool("list", "list", {"path": "path"}),
+        _Tool("plan", "todowrite", {"plan.content": "todos"}),
+        _Tool("fetch", "webfetch", {"url": "url"}, {"format": "markdown"}),
+    ),
+    "pi": (
+        _Tool("run", "bash", {"command": "command", "seconds": "timeout"}),
+        _Tool("read", "read", {"path": "path", **_LINES}),
+        _Tool("write", "write", {"path": "path", "content": "content"}),
+        _Tool("edit", "edit", {"path": "path", "edits.oldText.newText": "edits"}),
+        _Tool("edit", "edit", {"path": "path", "old": "oldText", "new": "newText"}),
+        _Tool("search", "grep", {"pattern": "pattern", "path": "path", "glob": "glob"}),
+        _Tool("find", "find", {"pattern": "pattern", "path": "path"}),
+        _Tool("list", "ls", {"path": "path"}),
+    ),
+    "gemini": (
+        _Tool("run", "run_shell_command", {"command": "command", "why": "description", "folder": "dir_path"}),
+        _Tool("read", "read_file", {"path": "file_path", "first": "start_line", "last": "end_line"}),
+        _Tool("read", "read_file", {"path": "absolute_path", **_LINES}),
+        _Tool("write", "write_file", {"path": "file_path", "content": "content"}),
+        _Tool(
+            "edit",
+            "replace",
+            {"path": "file_path", "old": "old_string", "new": "new_string", "all": "allow_multiple"},
+            {"instruction": ""},
+        ),
+        _Tool("search", "grep_search", {"pattern": "pattern", "path": "dir_path", "glob": "include_pattern"}),
+        _Tool("find", "glob", {"pattern": "pattern", "path": "dir_path"}),
+        _Tool("list", "list_directory", {"path": "dir_path"}),
+        _Tool("plan", "write_todos", {"plan.description": "todos"}),
+    ),
+    "qwen": (
+        _Tool(
+            "run",
+            "run_shell_command",
+            {"command": "command", "milliseconds": "timeout", "why": "description", "folder": "directory"},
+            {"is_background": False},
+        ),
+        _Tool("read", "read_file", {"path": "file_path", **_LINES}),
+        _Tool("write", "write_file", {"path": "file_path", "content": "content"}),
+        _Tool("edit", "edit", {"path": "file_path", "old": "old_string", "new": "new_string", "all": "replace_all"}),
+        _Tool("search", "grep_search", {"pattern": "pattern", "path": "path", "glob": "glob"}),
+        _Tool("find", "glob", {"pattern": "pattern", "path": "path"}),
+        _Tool("list", "list_directory", {"path": "path"}),
+        _Tool("plan", "todo_write", {"plan.content": "todos"}),
+        _Tool("fetch", "web_fetch", {"url": "url", "why": "prompt"}),
+    ),
+    "copilot": (
+        _Tool("run", "bash", {"command": "command", "why": "description"}),
+        _Tool("read", "view", {"path": "path", "lines": "view_range"}),
+        _Tool("write", "create", {"path": "path", "content": "file_text"}),
+        _Tool("edit", "edit", {"path": "path", "old": "old_str", "new": "new_str"}),
+        _Tool("search", "grep", {"pattern": "pattern", "path": "paths", "glob": "glob"}),
+        _Tool("search", "grep", {"pattern": "pattern", "path": "path", "glob": "glob"}),
+        _Tool("find", "glob", {"pattern": "pattern", "path": "paths"}),
+        _Tool("fetch", "web_fetch", {"url": "url"}),
+    ),
+    "openhands": (
+        _Tool("run", "terminal", {"command": "command", "seconds": "timeout", "why": "summary"}, _RISK),
+        _Tool("run", "execute_bash", {"command": "command", "seconds": "timeout", "why": "summary"}, _RISK),
+        _Tool("read", "file_editor", {"path": "path", "lines": "view_range"}, {"command": "view", **_RISK}),
+        _Tool("write", "file_editor", {"path": "path", "content": "file_text"}, {"command": "create", **_RISK}),
+        _Tool(
+            "edit",
+            "file_editor",
+            {"path": "path", "old": "old_str", "new": "new_str"},
+            {"command": "str_replace", **_RISK},
+        ),
+        _Tool("plan", "task_tracker", {"plan.title": "task_list"}, {"command": "plan", **_RISK}),
+    ),
+    "mini-swe-agent": (_Tool("run", "bash", {"command": "command"}),),
+}
+
+
+def equal(call: Call, agent: str) -> Call | None:
+    """The call of an agent's own tool that says the same; None if there is none, or it is one already."""
+    own = _TOOLS.get(agent, ())
+    if any(_meaning(tool, call) is not None for tool in own):
+        return None
+    for tools in _TOOLS.values():
+        for tool in tools:
+            if (meaning := _meaning(tool, call)) is None:
+                continue
+            for other in own:
+                if other.act == tool.act and (arguments := _arguments(other, meaning)) is not None:
+                    return Call(other.name, arguments)
+    return None
+
+
+def _meaning(tool: _Tool, call: Call) -> dict[str, Any] | None:
+    """What a call says if it is one of this tool."""
+    if call.tool != tool.name or any(call.arguments.get(name, value) != value for name, value in _telling(tool)):
+        return None
+    names = {argument: field for field, argument in tool.arguments.items()}
+    meaning: dict[str, Any] = {}
+    for name, value in call.arguments.items():
+        field = names.get(name)
+        if field is None:
+            if not (name in tool.fixed or name in _INCIDENTAL or value in (None, False, "", [], {})):
+                return None
+        elif value is not None:
+            read = _read(field, value)
+            if read is None:
+                return None
+            meaning.update(read)
+    if "last" in meaning:
+        meaning["count"] = meaning.pop("last") - meaning.setdefault("first", 1) + 1
+    return meaning if all(isinstance(meaning.get(name), str | list) for name in _NEEDED[tool.act]) else None
+
+
+def _telling(tool: _Tool) -> Iterator[tuple[str, Any]]:
+    """The fixed arguments by which one tool's acts are told apart."""
+    return ((name, value) for name, value in tool.fixed.items() if name == "command")
+
+
+def _read(field: str, value: Any) -> dict[str, Any] | None:
+    """What an argument says; None if it is of another form."""
+    kind, *keys = field.split(".")
+    match kind, value:
+        case "lines", [int(first), int(last)] if last > 0:
+            return {"first": first, "last": last}
+        case "lines", [int(first), _]:
+            return {"first": first}
+        case "seconds", int() | float():
+            return {"milliseconds": value * 1000}
+        case "plan", list():
+            return None if (items := [_item(item, keys[0]) for item in value]) and None in items else {"items": items}
+        case "edits", [{**edit}] if set(edit) == set(keys):
+            return {"old": edit[keys[0]], "new": edit[keys[1]]}
+        case ("first" | "count" | "last" | "milliseconds"), int():
+            return {field: value}
+        case "all", bool():
+            return {"all": True} if value else {}
+        case ("command" | "path" | "content" | "old" | "new" | "pattern" | "glob" | "folder" | "url" | "why"), str():
+            return {field: value}
+    return None
+
+
+def _item(item: Any, key: str) -> tuple[str, str] | None:
+    """Text and status of an item of a plan."""
+    match item:
+        case {"status": str(status)} if isinstance(item.get(key), str):
+            return item[key], {theirs: ours for ours, theirs in _STATUS.items()}.get(status, status)
+    return None
+
+
+def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments with which a tool says this; None if it cannot say all of it."""
+    left = {name: value for name, value in meaning.items() if name not in ("milliseconds", "why")}
+    arguments: dict[str, Any] = {}
+    for field, name in tool.arguments.items():
+        kind, *keys = field.split(".")
+        first, count = meaning.get("first", 1), meaning.get("count")
+        match kind:
+            case "seconds" if "milliseconds" in meaning:
+                arguments[name] = meaning["milliseconds"] / 1000
+            case "lines" if "first" in left or "count" in left:
+                arguments[name] = [first, first + count - 1 if count else -1]
+                left = _without(left, "first", "count")
+            case "last" if count:
+                arguments[name] = first + count - 1
+                left = _without(left, "count")
+            case "plan" if "items" in left:
+                arguments[name] = [_written(keys[0], *item) for item in left.pop("items")]
+            case "edits" if {"old", "new"} <= left.keys():
+                arguments[name] = [dict(zip(keys, (left.pop("old"), left.pop("new")), strict=True))]
+            case _ if field in meaning:
+                arguments[name] = meaning[field]
+                left.pop(field, None)
+    return None if left else {**tool.fixed, **arguments}
+
+
+def _written(key: str, text: str, status: str) -> dict[str, Any]:
+    """An item of a plan with its text under a key, and what else an agent wants of one."""
+    match key:
+        case "title":
+            return {"title": text, "notes": "", "status": _STATUS.get(status, "todo")}
+        case "content":
+            return {"content": text, "status": status, "activeForm": text, "priority": "medium"}
+    return {key: text, "status": status}
+
+
+def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}

@@ -1,0 +1,17 @@
+"""Conversations → sessions that other agents continue, in the files in which they keep their own. A module per agent."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from ctxvc.exporters.native.session import NativeFormat
+
+#: The agents. The module of each has its name with `_` for `-`, and is imported when it is needed.
+AGENTS = ("codex",)
+
+
+def native_format(agent: str) -> NativeFormat:
+    """The format of one of `AGENTS`."""
+    return cast("NativeFormat", import_module(f"ctxvc.exporters.native.{agent.replace('-', '_')}").NATIVE)

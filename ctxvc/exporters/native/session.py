@@ -1,0 +1,75 @@
+"""What the module of every agent offers: a `NativeFormat`, which writes a session as that agent keeps its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.forms.losses import Loss
+
+_NAMESPACE = uuid.UUID("2b1c5a51-8a4b-5a55-9b5c-3d6f5b7a0c43")
+_LONGEST_TITLE = 120
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when a session is to be continued."""
+
+    folder: Path
+    """The working folder, absolute."""
+    time: datetime
+    """The session's time, with a zone: agents list their newest first, and some remove old ones."""
+    copy: int = 0
+    """Distinguishes several sessions of one revision."""
+    model: str = ""
+    """The model to continue with; empty for the one that the agent is set to."""
+
+
+class NativeSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in an agent's own files. A loss is named as in `exported.Exported`."""
+
+    id: str
+    """The agent's own name for it, which `resume` takes."""
+    files: Mapping[PurePosixPath, bytes]
+    """The files by their place in the agent's folder. The first is the recording that our importer takes."""
+    losses: tuple[Loss, ...] = ()
+
+
+class NativeFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """The `NATIVE` of a module of `ctxvc.exporters.native`, which is named after its agent."""
+
+    agent: str
+    format: str
+    """The format of `ctxvc.importers` that reads its files."""
+    write: Callable[[Conversation, Setting], NativeSession]
+    """The prompt of a conversation as a session. The same conversation in the same setting gives the same bytes.
+
+    Raises: Refused if there is no message to continue.
+    """
+    folder: Callable[[Path, Path, Mapping[str, str]], Path]
+    """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment."""
+    resume: Callable[[str], Sequence[str]]
+    """The command that continues the session with this id, run in the working folder."""
+    install: Callable[[Path], Sequence[str]] | None = None
+    """The agent's own command that takes the file at a path in; None where it finds its files by itself."""
+
+
+def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid.UUID:
+    """The id of a revision's session: of another revision, agent or copy it is another."""
+    snapshot = conversation.snapshot
+    last = snapshot.ledger.last()
+    newest = f"{last.id}@{last.sha256}" if last else ""
+    place = (agent, snapshot.session, snapshot.scope, snapshot.commit, newest, str(snapshot.waiting))
+    return uuid.uuid5(_NAMESPACE, "\0".join((*place, str(setting.folder), str(setting.copy))))
+
+
+def title(conversation: Conversation) -> str:
+    """The title by which a person finds the session in the agent's list."""
+    source = conversation.ledger.meta.source
+    origin = f" (from {source.format})" if source and source.format else ""
+    return display.one_line(conversation.title, _LONGEST_TITLE - len(origin)) + origin
