@@ -36,7 +36,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "session": frozenset({"policies", "tokens", "store", "core", "errors"}),
     "recording": frozenset({"importers", "store", "core", "errors", "phrases"}),
     "wire": frozenset({"loopback", "forms", "agent", "policies", "session", "tokens", "store", "core", "errors"}),
-    "exporters": frozenset({"forms", "session", "inspection", "store", "core", "errors"}),
+    "exporters": frozenset({"importers", "forms", "session", "inspection", "store", "core", "errors"}),
     "claude_code": frozenset(
         {"session", "policies", "tokens", "recording", "importers", "store", "core", "errors", "phrases"}
     ),

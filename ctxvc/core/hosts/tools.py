@@ -235,7 +235,8 @@ def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None
         first, count = meaning.get("first", 1), meaning.get("count")
         match kind:
             case "seconds" if "milliseconds" in meaning:
-                arguments[name] = meaning["milliseconds"] / 1000
+                whole, rest = divmod(meaning["milliseconds"], 1000)
+                arguments[name] = meaning["milliseconds"] / 1000 if rest else int(whole)
             case "lines" if "first" in left or "count" in left:
                 arguments[name] = [first, first + count - 1 if count else -1]
                 left = _without(left, "first", "count")

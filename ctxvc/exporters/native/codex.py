@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timezone
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,37 +13,38 @@ from ctxvc.core.prompt.formats import Prompt
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, arriving
-from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, title
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.forms.responses_writer import written
 
 _AGENT = _FORMAT = "codex"
 #: The release whose form is written.
 _VERSION = "0.171.0"
+#: Tokens of a result that Codex sends whole: without a limit of its own it cuts what has more than its model's.
+_LIMIT = 10_000_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The rollout. Its instructions are Codex's own, and results are not known to have failed."""
-    content = arriving(conversation, _AGENT, _FORMAT)
+    content = arriving(conversation, _AGENT, _FORMAT, items=True)
     identifier = str(session_id(conversation, setting, _AGENT))
     losses = list(content.losses)
-    time = setting.time.astimezone(timezone.utc)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"
+    time = stamp(setting)
     lines = [
-        {"type": "session_meta", "payload": _description(conversation, setting, identifier, stamp)},
+        {"type": "session_meta", "payload": _description(conversation, setting, identifier)},
         _event("thread_name_updated", thread_id=identifier, thread_name=title(conversation)),
         *_items(content, losses),
     ]
-    data = b"".join(wire.compact({"timestamp": stamp, **line}) + b"\n" for line in lines)
-    name = time.strftime("%Y/%m/%d/rollout-%Y-%m-%dT%H-%M-%S-") + f"{identifier}.jsonl"
+    data = b"".join(wire.compact({"timestamp": time, **line}) + b"\n" for line in lines)
+    name = f"{time[:10].replace('-', '/')}/rollout-{time[:19].replace(':', '-')}-{identifier}.jsonl"
     return NativeSession(id=identifier, files={PurePosixPath("sessions", name): data}, losses=tuple(losses))
 
 
-def _description(conversation: Conversation, setting: Setting, identifier: str, stamp: str) -> dict[str, Any]:
+def _description(conversation: Conversation, setting: Setting, identifier: str) -> dict[str, Any]:
     source = conversation.ledger.meta.source
     return {
         "id": identifier,
-        "timestamp": stamp,
+        "timestamp": stamp(setting),
         "cwd": str(setting.folder),
         "originator": "ctxvc",
         "cli_version": _VERSION,
@@ -83,6 +83,8 @@ def _line(item: dict[str, Any], content: Content, *, human: bool) -> dict[str, A
         kinds = ["user.text" if human else "ctxvc.context"] * len(item["content"])
         item = {**item, "internal_chat_message_metadata_passthrough": {"content_item_kinds": kinds}}
     line = {"type": "response_item", "payload": item}
+    if item["type"].endswith("_output"):
+        line["metadata"] = {"fallback_token_limit_override": _LIMIT}
     original = content.original.get(item.get("call_id", "")) if item["type"] == "function_call" else None
     return {**line, "ctxvc": original._asdict()} if original else line
 

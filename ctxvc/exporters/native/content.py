@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ctxvc.core import display
 from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
+from ctxvc.core.prompt import formats
+from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.core.prompt.sanitise import OwnText, sendable
 from ctxvc.errors import Phrase, Refused
@@ -29,22 +33,49 @@ class Content(NamedTuple):
     original: Mapping[str, tools.Call]
 
 
-def arriving(conversation: Conversation, agent: str, format: str) -> Content:
+class Turn(NamedTuple):
+    """Neighbouring pieces of one role, of one message where they are the user's. `human`: a person wrote them."""
+
+    role: str
+    pieces: Sequence[Piece]
+    human: bool
+
+    @property
+    def results(self) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.kind == "tool_result"]
+
+
+class Media(NamedTuple):
+    """A picture or document, in base64."""
+
+    type: str
+    data: str
+    name: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"data:{self.type};base64,{self.data}"
+
+
+def arriving(conversation: Conversation, agent: str, format: str, *, items: bool = False) -> Content:
     """The prompt as it may stand in a session of an agent whose own recordings have this format.
 
-    Thinking is bound to all before it: it arrives only in the format that it came in, where nothing was taken out.
-    Raises: Refused if there is no message yet.
+    `items`: it has those of the Responses API. Thinking is bound to all before it: it arrives only there, where the
+    session has it from the same agent, and nothing was taken out. Raises: Refused if there is no message yet.
     """
     ledger = conversation.ledger
     losses = list(_losses(conversation))
     original: dict[str, tools.Call] = {}
     content: list[Piece] = []
-    keeps_thinking = _is_unbroken(conversation, format)
+    keeps_thinking = items and _is_unbroken(conversation, format)
     for piece in sendable(pieces(outline(ledger), conversation.snapshot.bodies), ledger.meta.render):
         if piece.kind == "thinking" and not keeps_thinking:
             losses.append(Loss(piece.block))
             continue
-        arrived = _arrived(piece, agent)
+        if piece.role == "system" and _is_from(conversation, format):
+            losses.append(Loss(piece.block, "the agent's own"))
+            continue
+        arrived = _arrived(piece, agent) if items else _plain(_arrived(piece, agent), losses)
         if arrived.tool != piece.tool:
             original[piece.call] = tools.Call(piece.tool, wire.parsed(piece.body, dict) or {})
             losses.append(Loss(f"{piece.block}.name", arrived.tool))
@@ -64,11 +95,17 @@ def _losses(conversation: Conversation) -> Iterator[Loss]:
         yield Loss("tools", "the agent's own")
 
 
-def _is_unbroken(conversation: Conversation, format: str) -> bool:
+def _is_from(conversation: Conversation, format: str) -> bool:
     source = conversation.ledger.meta.source
-    if source is None or source.format != format or conversation.ledger.groups:
+    return source is not None and source.format == format
+
+
+def _is_unbroken(conversation: Conversation, format: str) -> bool:
+    """Whether an agent's own session has all that it had when its thinking was signed."""
+    ledger = conversation.ledger
+    if not _is_from(conversation, format) or ledger.groups:
         return False
-    return all(row.state in ("visible", "pinned") for row in conversation.ledger.rows())
+    return all(row.state in ("visible", "pinned") for row in ledger.rows())
 
 
 def _arrived(piece: Piece, agent: str) -> Piece:
@@ -81,3 +118,63 @@ def _arrived(piece: Piece, agent: str) -> Piece:
     if call is None:
         return piece
     return msgspec.structs.replace(piece, tool=call.tool, body=wire.compact(call.arguments), extra={})
+
+
+def _plain(piece: Piece, losses: list[Loss]) -> Piece:
+    """The piece without what only one provider's form has."""
+    if piece.kind == "other":
+        losses.append(Loss(piece.block, "text"))
+        return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
+    if piece.kind == "tool_use" and wire.parsed(piece.body, dict) is None:
+        losses.append(Loss(f"{piece.block}.input", "an object with the text under `arguments`"))
+        return msgspec.structs.replace(piece, body=wire.compact(wire.arguments(piece.body, piece.ext)), ext="json")
+    return piece
+
+
+def turns(content: Content) -> Iterator[Turn]:
+    """The pieces by turns: of the user's, results come in one of their own, before what else was said then."""
+    sent = ((piece.role, piece) for piece in content.pieces)
+    for role, group in formats.by_message(sent, lambda piece: piece.kind != "tool_result"):
+        if role == "assistant":
+            yield Turn(role, group, human=False)
+            continue
+
+        def place(piece: Piece) -> tuple[bool, int, bool]:
+            is_result = piece.kind == "tool_result"
+            return is_result, 0 if is_result else piece.message, piece.block in content.human
+
+        for (_, _, human), together in groupby(group, place):
+            yield Turn(role, list(together), human=human)
+
+
+def shown(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)) -> list[str | Media]:
+    """The texts and pictures of a text, result, picture or document; `takes` are the beginnings of media types."""
+    if piece.kind == "tool_result":
+        blocks = [(f"{piece.block}.content[{at}]", item) for at, item in enumerate(block_of(piece).get("content", []))]
+    elif piece.kind in ("image", "document"):
+        blocks = [(piece.block, block_of(piece))]
+    else:
+        return [display.decode(piece.body)]
+    found: list[str | Media] = []
+    for path, block in blocks:
+        match block:
+            case str(text) | {"type": "text", "text": str(text)}:
+                found.append(text)
+            case {"source": {"type": "text", "data": str(text)}}:
+                losses.append(Loss(path, "text"))
+                found.append(text)
+            case {"source": {"type": "base64", "media_type": str(media), "data": str(data)}} if media.startswith(
+                tuple(takes)
+            ):
+                found.append(Media(media, data, str(block.get("title") or "")))
+            case {"type": "image" | "document"}:
+                losses.append(Loss(path))
+            case _:
+                losses.append(Loss(path, "text"))
+                found.append(display.decode(wire.compact(block)))
+    return found
+
+
+def arguments(piece: Piece) -> dict[str, Any]:
+    """The arguments of a call."""
+    return wire.parsed(piece.body, dict) or {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from ctxvc.core import display
 from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.providers import provider_of
 from ctxvc.forms.losses import Loss
 
 _NAMESPACE = uuid.UUID("2b1c5a51-8a4b-5a55-9b5c-3d6f5b7a0c43")
@@ -51,12 +52,13 @@ class NativeFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     Raises: Refused if there is no message to continue.
     """
-    folder: Callable[[Path, Path, Mapping[str, str]], Path]
-    """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment."""
+    folder: Callable[[Path, Path, Mapping[str, str]], Path] | None
+    """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment; None for
+    an agent that takes them from anywhere."""
     resume: Callable[[str], Sequence[str]]
     """The command that continues the session with this id, run in the working folder."""
     install: Callable[[Path], Sequence[str]] | None = None
-    """The agent's own command that takes the file at a path in; None where it finds its files by itself."""
+    """The agent's own command that takes the first file in, by its path; None where it finds its files by itself."""
 
 
 def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid.UUID:
@@ -66,6 +68,23 @@ def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid
     newest = f"{last.id}@{last.sha256}" if last else ""
     place = (agent, snapshot.session, snapshot.scope, snapshot.commit, newest, str(snapshot.waiting))
     return uuid.uuid5(_NAMESPACE, "\0".join((*place, str(setting.folder), str(setting.copy))))
+
+
+def model(conversation: Conversation, setting: Setting) -> tuple[str, str]:
+    """Provider and name of the model that replied, as far as they are known."""
+    name = setting.model or conversation.ledger.meta.model
+    provider = name.partition("/")[0] if "/" in name else provider_of(name)
+    return provider or "unknown", name.rpartition("/")[2] or "unknown"
+
+
+def milliseconds(setting: Setting) -> int:
+    """The session's time in milliseconds since 1970."""
+    return int(setting.time.timestamp() * 1000)
+
+
+def stamp(setting: Setting) -> str:
+    """The session's time in UTC as ISO 8601, with milliseconds."""
+    return setting.time.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def title(conversation: Conversation) -> str:

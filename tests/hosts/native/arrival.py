@@ -16,6 +16,10 @@ from ctxvc.forms import form
 from tests.hosts.wire.tap import Passed
 
 
+#: What clients say for a result without a text.
+NOTHING = frozenset({"", "(no tool output)"})
+
+
 @dataclass(frozen=True)
 class Unit:
     """A text, a call, a result, or a picture: `name` is a call's tool, `text` what it says."""
@@ -137,5 +141,9 @@ def _places(unit: Unit, line: Sequence[Unit], at: int, offset: int) -> Iterator[
             found = other.text.find(unit.text.strip(), offset if number == at else 0)
             if found >= 0:
                 yield number, found + len(unit.text.strip())
-        elif (unit.kind, unit.name, unit.text) == (other.kind, other.name, other.text):
+        elif (unit.kind, unit.name) == (other.kind, other.name) and _same(unit, other):
             yield number, 0
+
+
+def _same(unit: Unit, other: Unit) -> bool:
+    return unit.text == other.text or (unit.kind == "result" and not unit.text.strip() and other.text in NOTHING)

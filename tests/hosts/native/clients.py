@@ -41,7 +41,15 @@ def _codex(session: str) -> Sequence[str]:
     return ("exec", *flags, "resume", session, ASKED)
 
 
-RESUMING: Sequence[Resuming] = (Resuming("codex", "codex-functions", _codex),)
+def _pi(model: str) -> Callable[[str], Sequence[str]]:
+    return lambda session: ("--session", session, "--model", model, "-p", ASKED)
+
+
+RESUMING: Sequence[Resuming] = (
+    Resuming("codex", "codex-functions", _codex),
+    Resuming("pi", "pi-anthropic", _pi("anthropic/claude-sonnet-4-5")),
+    Resuming("pi", "pi-openai", _pi("openai/gpt-5.1")),
+)
 
 
 def client_of(resuming: Resuming) -> Client:
@@ -76,7 +84,9 @@ def arrival(resuming: Resuming, recording: Path) -> Arrival:
         assert result.returncode == 0, shown
         requests = [one for one in tap.passed() if one.method == "POST" and _is_main(one)]
         assert requests, shown
-        content = arriving(conversation, resuming.agent, native_format(resuming.agent).format)
+        content = arriving(
+            conversation, resuming.agent, native_format(resuming.agent).format, items=resuming.agent == "codex"
+        )
         return compared(list(of_pieces(content.pieces)), of_request(requests[0]))
 
 
@@ -89,6 +99,7 @@ def written(agent: str, conversation: Conversation, place: Place, env: dict[str,
     native = native_format(agent)
     setting = Setting(folder=place.project, time=datetime.now(timezone.utc))
     session = native.write(conversation, setting)
+    assert native.folder
     folder = native.folder(place.project, place.home, env)
     for name, data in session.files.items():
         path = folder / name

@@ -1,0 +1,122 @@
+"""A session of pi: a tree of entries, here without branches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.session import (
+    NativeFormat, NativeSession, Setting, milliseconds, model, session_id, stamp, title,
+)  # fmt: skip
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.pi import FORMAT, folders
+
+_AGENT = "pi"
+_USAGE = {**dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "totalTokens"), 0)}
+_COST = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The session. What no person wrote is a message of an extension's, which pi sends as the user's."""
+    content = arriving(conversation, _AGENT, FORMAT)
+    identifier = str(session_id(conversation, setting, _AGENT))
+    losses = list(content.losses)
+    time = stamp(setting)
+    header = {"type": "session", "version": 3, "id": identifier, "timestamp": time, "cwd": str(setting.folder)}
+    lines, parent = [header], None
+    entries = [{"type": "session_info", "name": title(conversation)}]
+    entries += _entries(content, conversation, setting, losses)
+    for number, entry in enumerate(entries):
+        own = hashlib.sha256(f"{identifier}/{number}".encode()).hexdigest()[:8]
+        lines.append({"type": entry["type"], "id": own, "parentId": parent, "timestamp": time, **entry})
+        parent = own
+    data = b"".join(wire.compact(line) + b"\n" for line in lines)
+    name = f"{time.replace(':', '-').replace('.', '-')}_{identifier}.jsonl"
+    return NativeSession(id=identifier, files={PurePosixPath(name): data}, losses=tuple(losses))
+
+
+def _entries(
+    content: Content, conversation: Conversation, setting: Setting, losses: list[Loss]
+) -> Iterator[dict[str, Any]]:
+    time = milliseconds(setting)
+    provider, name = model(conversation, setting)
+    tools: dict[str, str] = {}
+    for turn in turns(content):
+        if turn.role == "assistant":
+            tools.update({piece.call: piece.tool for piece in turn.pieces if piece.kind == "tool_use"})
+            calls = any(piece.kind == "tool_use" for piece in turn.pieces)
+            message = {
+                "role": "assistant",
+                "content": [block for piece in turn.pieces for block in _reply(piece, losses)],
+                "api": "anthropic-messages" if provider == "anthropic" else "openai-responses",
+                "provider": provider,
+                "model": name,
+                "usage": {**_USAGE, "cost": _COST},
+                "stopReason": "toolUse" if calls else "stop",
+                "timestamp": time,
+            }
+            original = {piece.call: content.original[piece.call] for piece in turn.pieces if _is_mapped(piece, content)}
+            note = {"ctxvc": {call: one._asdict() for call, one in original.items()}} if original else {}
+            yield {"type": "message", "message": message, **note}
+        elif results := turn.results:
+            yield from ({"type": "message", "message": _result(one, tools, time, losses)} for one in results)
+        else:
+            yield _incoming(turn, time, losses)
+
+
+def _is_mapped(piece: Piece, content: Content) -> bool:
+    return piece.kind == "tool_use" and piece.call in content.original
+
+
+def _reply(piece: Piece, losses: list[Loss]) -> Iterator[dict[str, Any]]:
+    if piece.kind == "tool_use":
+        yield {"type": "toolCall", "id": piece.call, "name": piece.tool, "arguments": arguments(piece)}
+    elif piece.kind == "assistant":
+        yield {"type": "text", "text": display.decode(piece.body)}
+    else:
+        losses.append(Loss(piece.block))
+
+
+def _incoming(turn: Turn, time: int, losses: list[Loss]) -> dict[str, Any]:
+    content = [block for piece in turn.pieces for block in _blocks(piece, losses)]
+    if turn.human:
+        return {"type": "message", "message": {"role": "user", "content": content, "timestamp": time}}
+    return {"type": "custom_message", "customType": "ctxvc", "content": content, "display": False}
+
+
+def _result(piece: Piece, tools: Mapping[str, str], time: int, losses: list[Loss]) -> dict[str, Any]:
+    return {
+        "role": "toolResult",
+        "toolCallId": piece.call,
+        "toolName": tools.get(piece.call, piece.tool),
+        "content": _blocks(piece, losses),
+        "isError": piece.error,
+        "timestamp": time,
+    }
+
+
+def _blocks(piece: Piece, losses: list[Loss]) -> list[dict[str, Any]]:
+    return [
+        {"type": "text", "text": one}
+        if isinstance(one, str)
+        else {"type": "image", "data": one.data, "mimeType": one.type}
+        for one in shown(piece, losses)
+    ]
+
+
+def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
+    return folders(project, home, env)[-1]
+
+
+def _resume(identifier: str) -> Sequence[str]:
+    return "pi", "--session", identifier
+
+
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
