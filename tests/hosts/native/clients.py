@@ -45,7 +45,13 @@ def _pi(model: str) -> Callable[[str], Sequence[str]]:
     return lambda session: ("--session", session, "--model", model, "-p", ASKED)
 
 
+def _opencode(model: str) -> Callable[[str], Sequence[str]]:
+    return lambda session: ("run", "-m", model, "--session", session, ASKED)
+
+
 RESUMING: Sequence[Resuming] = (
+    Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),
+    Resuming("opencode", "opencode-openai", _opencode("openai/gpt-5.1")),
     Resuming("codex", "codex-functions", _codex),
     Resuming("pi", "pi-anthropic", _pi("anthropic/claude-sonnet-4-5")),
     Resuming("pi", "pi-openai", _pi("openai/gpt-5.1")),
@@ -67,13 +73,14 @@ def arrival(resuming: Resuming, recording: Path) -> Arrival:
         tapped(upstream.url) as tap,
     ):
         conversation = imported(store, recording)
-        session = written(resuming.agent, conversation, place, env)
+        own = {**env, **play.filled(client, tap.url)}
+        session = written(resuming.agent, conversation, place, own)
         script.begin([say("Goodbye.")], [], compacts=False)
         command = [*play.pointed(client, tap.url), *resuming.arguments(session.id)]
         result = subprocess.run(
             command,
             cwd=place.project,
-            env={**env, **play.filled(client, tap.url)},
+            env=own,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -99,10 +106,15 @@ def written(agent: str, conversation: Conversation, place: Place, env: dict[str,
     native = native_format(agent)
     setting = Setting(folder=place.project, time=datetime.now(timezone.utc))
     session = native.write(conversation, setting)
-    assert native.folder
-    folder = native.folder(place.project, place.home, env)
+    folder = native.folder(place.project, place.home, env) if native.folder else place.folder / "written"
     for name, data in session.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    if native.install:
+        command = native.install(folder / next(iter(session.files)))
+        result = subprocess.run(
+            command, cwd=place.project, env=env, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+        assert result.returncode == 0, (result.stdout[-2000:], result.stderr[-2000:])
     return session
