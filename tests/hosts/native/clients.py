@@ -49,7 +49,17 @@ def _opencode(model: str) -> Callable[[str], Sequence[str]]:
     return lambda session: ("run", "-m", model, "--session", session, ASKED)
 
 
+def _gemini(session: str) -> Sequence[str]:
+    return ("--yolo", "--skip-trust", "-m", "gemini-2.5-pro", "--resume", session, "-p", ASKED)
+
+
+def _qwen(session: str) -> Sequence[str]:
+    return ("--yolo", "--auth-type", "openai", "--resume", session, "-p", ASKED)
+
+
 RESUMING: Sequence[Resuming] = (
+    Resuming("gemini", "gemini", _gemini),
+    Resuming("qwen", "qwen", _qwen),
     Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),
     Resuming("opencode", "opencode-openai", _opencode("openai/gpt-5.1")),
     Resuming("codex", "codex-functions", _codex),

@@ -1,0 +1,120 @@
+"""A session of Gemini CLI: a header, then a line for each message; a reply has the results of its calls."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ctxvc.core.ledger import wire
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native import gemini_parts
+from ctxvc.exporters.native.content import Content, Turn, arriving, turns
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.gemini_cli.read import FORMAT, folders
+
+_AGENT = "gemini"
+#: How messages begin that Gemini CLI leaves out when it goes on, and what it finds before them instead.
+_LEFT_OUT = re.compile(r"\s*(?:[/?]|<session_context>|<hook_context>|$)")
+_BEFORE = "…"
+_MARK_LIMIT = 4096
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The session. Who said what in the user's name is not in it."""
+    content = arriving(conversation, _AGENT, FORMAT)
+    identifier = session_id(conversation, setting, _AGENT)
+    time, losses = stamp(setting), list(content.losses)
+    header = {
+        "sessionId": str(identifier),
+        "projectHash": _project_hash(setting.folder),
+        "startTime": time,
+        "lastUpdated": time,
+        "kind": "main",
+    }
+    lines = [header, {"$set": {"summary": title(conversation)}}]
+    for number, message in enumerate(_messages(content, conversation, losses)):
+        lines.append({"id": str(uuid.uuid5(identifier, str(number))), "timestamp": time, **message})
+    data = b"".join(wire.compact(line) + b"\n" for line in lines)
+    name = f"session-{time[:16].replace(':', '-')}-{str(identifier)[:8]}.jsonl"
+    return NativeSession(id=str(identifier), files={PurePosixPath(name): data}, losses=tuple(losses))
+
+
+def _messages(content: Content, conversation: Conversation, losses: list[Loss]) -> Iterator[dict[str, Any]]:
+    tools = gemini_parts.tool_names(content.pieces)
+    results = {piece.call: piece for piece in content.pieces if piece.kind == "tool_result"}
+    model = conversation.ledger.meta.model or "unknown"
+    for turn in turns(content):
+        if turn.role == "assistant":
+            calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
+            answered = [
+                {**call, "result": gemini_parts.result(results[call["id"]], tools, losses), "status": "success"}
+                for call in calls
+            ]
+            original = {call["id"]: content.original[call["id"]]._asdict() for call in calls if _is_mapped(call, content)}
+            yield {
+                "type": "gemini",
+                "content": gemini_parts.said(turn.pieces, losses),
+                "thoughts": [],
+                "model": model,
+                **({"toolCalls": answered} if answered else {}),
+                **({"ctxvc": original} if original else {}),
+            }
+        elif not turn.results:
+            yield {"type": "user", "content": _asked(turn, losses)}
+
+
+def _is_mapped(call: Mapping[str, Any], content: Content) -> bool:
+    return call["id"] in content.original
+
+
+def _asked(turn: Turn, losses: list[Loss]) -> list[dict[str, Any]]:
+    """What the user says, behind a part of ours where it would be taken for a command."""
+    parts = gemini_parts.said(turn.pieces, losses)
+    if _LEFT_OUT.match("".join(part.get("text", "") for part in parts)):
+        losses.append(Loss(turn.pieces[0].block, f"the same behind {_BEFORE!r}"))
+        return [{"text": _BEFORE}, *parts]
+    return parts
+
+
+def _project_hash(folder: Path) -> str:
+    return hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
+    """The project's folder where Gemini CLI knows it; else the one from which it takes over what older releases left,
+    when it starts there for the first time."""
+    (base,) = folders(project, home, env)
+    return base / (_known(project, base) or _project_hash(project)) / "chats"
+
+
+def _known(project: Path, base: Path) -> str:
+    try:
+        registry = wire.parsed((base.parent / "projects.json").read_bytes(), dict) or {}
+    except OSError:
+        registry = {}
+    projects = registry.get("projects")
+    name = projects.get(str(project)) if isinstance(projects, dict) else None
+    if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name):
+        return name
+    marks = sorted(base.glob("*/.project_root"))
+    return next((mark.parent.name for mark in marks if _owner(mark) == str(project)), "")
+
+
+def _owner(mark: Path) -> str:
+    try:
+        with mark.open("rb") as file:
+            return file.read(_MARK_LIMIT).decode("utf-8", "surrogateescape").strip()
+    except OSError:
+        return ""
+
+
+def _resume(identifier: str) -> Sequence[str]:
+    return "gemini", "--resume", identifier
+
+
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)

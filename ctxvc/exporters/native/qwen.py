@@ -1,0 +1,90 @@
+"""A session of Qwen Code: a line for each message, as Gemini has them."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ctxvc.core.ledger import wire
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native import gemini_parts
+from ctxvc.exporters.native.content import Content, Turn, arriving, turns
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
+from ctxvc.forms.losses import Loss
+
+_AGENT = "qwen"
+#: The release whose form is written.
+_VERSION = "0.24.4"
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The session. Our importers do not read its format."""
+    content = arriving(conversation, _AGENT, "")
+    identifier = session_id(conversation, setting, _AGENT)
+    losses = list(content.losses)
+    envelope = {
+        "sessionId": str(identifier),
+        "timestamp": stamp(setting),
+        "cwd": str(setting.folder),
+        "version": _VERSION,
+    }
+    lines, parent = [], None
+    for number, record in enumerate(_records(content, conversation, losses)):
+        own = str(uuid.uuid5(identifier, str(number)))
+        lines.append(wire.compact({"uuid": own, "parentUuid": parent, **envelope, **record}) + b"\n")
+        parent = own
+    return NativeSession(
+        id=str(identifier), files={PurePosixPath(f"{identifier}.jsonl"): b"".join(lines)}, losses=tuple(losses)
+    )
+
+
+def _records(content: Content, conversation: Conversation, losses: list[Loss]) -> Iterator[dict[str, Any]]:
+    tools = gemini_parts.tool_names(content.pieces)
+    for turn in turns(content):
+        if turn.role == "assistant":
+            yield _reply(turn, content, conversation.ledger.meta.model or "unknown", losses)
+        elif results := turn.results:
+            for result in results:
+                yield {
+                    "type": "tool_result",
+                    "provenance": "tool_result",
+                    "message": {"role": "user", "parts": gemini_parts.result(result, tools, losses)},
+                    "toolCallResult": {"callId": result.call, "status": "error" if result.error else "success"},
+                }
+        else:
+            message = {"role": "user", "parts": gemini_parts.said(turn.pieces, losses)}
+            yield {"type": "user", "provenance": "real_user" if turn.human else "system", "message": message}
+    yield {
+        "type": "system",
+        "provenance": "system",
+        "subtype": "custom_title",
+        "systemPayload": {"customTitle": title(conversation), "titleSource": "manual"},
+    }
+
+
+def _reply(turn: Turn, content: Content, model: str, losses: list[Loss]) -> dict[str, Any]:
+    calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
+    parts = [*gemini_parts.said(turn.pieces, losses), *({"functionCall": call} for call in calls)]
+    original = {call["id"]: content.original[call["id"]]._asdict() for call in calls if call["id"] in content.original}
+    return {
+        "type": "assistant",
+        "provenance": "assistant_output",
+        "model": model,
+        "message": {"role": "model", "parts": parts},
+        **({"ctxvc": original} if original else {}),
+    }
+
+
+def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
+    base = Path(env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or home / ".qwen")
+    return base / "projects" / re.sub(r"[^a-zA-Z0-9]", "-", str(project)) / "chats"
+
+
+def _resume(identifier: str) -> Sequence[str]:
+    return "qwen", "--resume", identifier
+
+
+NATIVE = NativeFormat(agent=_AGENT, format="", write=write, folder=_folder, resume=_resume)
