@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ctxvc.exporters.native.session import NativeFormat
 
 #: The agents. The module of each has its name with `_` for `-`, and is imported when it is needed.
-AGENTS = ("codex", "opencode", "pi", "gemini", "qwen")
+AGENTS = ("codex", "opencode", "pi", "gemini", "qwen", "openhands")
 
 
 def native_format(agent: str) -> NativeFormat:

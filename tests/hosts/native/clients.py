@@ -57,7 +57,13 @@ def _qwen(session: str) -> Sequence[str]:
     return ("--yolo", "--auth-type", "openai", "--resume", session, "-p", ASKED)
 
 
+def _openhands(session: str) -> Sequence[str]:
+    return ("--headless", "--json", "--override-with-envs", "--resume", session, "-t", ASKED)
+
+
 RESUMING: Sequence[Resuming] = (
+    Resuming("openhands", "openhands-openai", _openhands),
+    Resuming("openhands", "openhands-anthropic", _openhands),
     Resuming("gemini", "gemini", _gemini),
     Resuming("qwen", "qwen", _qwen),
     Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),

@@ -1,0 +1,141 @@
+"""A conversation of OpenHands: a folder with its state, and a file for each event."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id, stamp, title
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.openhands.read import FORMAT, folders
+
+_AGENT = "openhands"
+#: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.
+_SYSTEM = (
+    "You are OpenHands agent, a helpful AI assistant that can interact with a computer to solve tasks. You go on with a "
+    "conversation that another agent began: its tools may have had other names. Your working folder is {folder}."
+)
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The folder. The conversation's calls are of no tool of OpenHands's, so that it does not look for their actions."""
+    content = arriving(conversation, _AGENT, FORMAT)
+    identifier = session_id(conversation, setting, _AGENT)
+    losses = [Loss("system", "a short text") if loss.path == "system" else loss for loss in content.losses]
+    folder = PurePosixPath(identifier.hex)
+    files = {folder / "base_state.json": wire.compact(_state(conversation, setting, identifier))}
+    events = [_system(conversation, setting), *_Events(content, losses).all()]
+    for number, event in enumerate(events):
+        own = event.pop("id", None) or str(uuid.uuid5(identifier, str(number)))
+        whole = {"id": own, "timestamp": stamp(setting).removesuffix("Z"), **event}
+        files[folder / "events" / f"event-{number:05}-{own}.json"] = wire.compact(whole)
+    return NativeSession(id=identifier.hex, files=files, losses=tuple(losses))
+
+
+def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) -> dict[str, Any]:
+    provider, name = model(conversation, setting)
+    return {
+        "id": str(identifier),
+        "agent": {
+            "kind": "Agent",
+            "llm": {"model": f"{provider}/{name}"},
+            "tools": [],
+            "include_default_tools": [],
+        },
+        "workspace": {"kind": "LocalWorkspace", "working_dir": str(setting.folder)},
+        "tags": {"title": title(conversation)},
+    }
+
+
+def _system(conversation: Conversation, setting: Setting) -> dict[str, Any]:
+    source = conversation.ledger.meta.source
+    own = conversation.system if source and source.format == FORMAT else None
+    texts = [own] if isinstance(own, str) else [block["text"] for block in own or ()]
+    text = "\n\n".join(texts) or _SYSTEM.format(folder=setting.folder)
+    return {"source": "agent", "system_prompt": _text(text), "tools": [], "kind": "SystemPromptEvent"}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+class _Events:
+    """Writes the events: one for each message, each call and each result."""
+
+    def __init__(self, content: Content, losses: list[Loss]) -> None:
+        self._content = content
+        self._losses = losses
+        self._tools: dict[str, str] = {}  # call → its tool
+        self._actions: dict[str, str] = {}  # call → its event
+
+    def all(self) -> Iterator[dict[str, Any]]:
+        for number, turn in enumerate(turns(self._content)):
+            if turn.role == "assistant":
+                yield from self._reply(turn, f"reply-{number}")
+            elif results := turn.results:
+                yield from map(self._result, results)
+            else:
+                parts = [part for piece in turn.pieces for part in self._parts(piece)]
+                yield self._message("user" if turn.human else "environment", "user", parts)
+
+    def _message(self, source: str, role: str, parts: list[dict[str, Any]], **fields: str) -> dict[str, Any]:
+        message = {"role": role, "content": parts, "thinking_blocks": []}
+        return {"source": source, "llm_message": message, **fields, "kind": "MessageEvent"}
+
+    def _reply(self, turn: Turn, reply: str) -> Iterator[dict[str, Any]]:
+        texts = [_text(display.decode(piece.body)) for piece in turn.pieces if piece.kind == "assistant"]
+        calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
+        self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]
+        if not calls:
+            yield self._message("agent", "assistant", texts, llm_response_id=reply)
+        for number, piece in enumerate(calls):
+            yield self._call(piece, [] if number else texts, reply)
+
+    def _call(self, piece: Piece, thought: list[dict[str, Any]], reply: str) -> dict[str, Any]:
+        action = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{reply}/{piece.call}"))
+        self._tools[piece.call], self._actions[piece.call] = piece.tool, action
+        text = wire.compact(arguments(piece)).decode("utf-8", "surrogatepass")
+        return {
+            "id": action,
+            "source": "agent",
+            "thought": thought,
+            "thinking_blocks": [],
+            "tool_name": piece.tool,
+            "tool_call_id": piece.call,
+            "tool_call": {"id": piece.call, "name": piece.tool, "arguments": text, "origin": "completion"},
+            "llm_response_id": reply,
+            "kind": "ActionEvent",
+        }
+
+    def _result(self, piece: Piece) -> dict[str, Any]:
+        about = {"tool_name": self._tools.get(piece.call, piece.tool), "tool_call_id": piece.call}
+        parts = list(self._parts(piece))
+        if piece.error and all(part["type"] == "text" for part in parts):
+            error = "".join(part["text"] for part in parts)
+            return {"source": "agent", **about, "error": error, "kind": "AgentErrorEvent"}
+        observation = {"content": parts, "tool_name": about["tool_name"], "kind": "MCPToolObservation"}
+        action = self._actions.get(piece.call, "")
+        return {"source": "environment", **about, "observation": observation, "action_id": action,
+                "kind": "ObservationEvent"}  # fmt: skip
+
+    def _parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        for one in shown(piece, self._losses):
+            yield _text(one) if isinstance(one, str) else {"type": "image", "image_urls": [one.url]}
+
+
+def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
+    return folders(project, home, env)[0]
+
+
+def _resume(identifier: str) -> Sequence[str]:
+    return "openhands", "--resume", identifier
+
+
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
