@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ctxvc.exporters.native.session import NativeFormat
 
 #: The agents. The module of each has its name with `_` for `-`, and is imported when it is needed.
-AGENTS = ("codex", "opencode", "pi", "gemini", "qwen", "openhands")
+AGENTS = ("codex", "opencode", "pi", "gemini", "copilot", "qwen", "openhands", "mini-swe-agent")
 
 
 def native_format(agent: str) -> NativeFormat:

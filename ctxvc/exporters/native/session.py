@@ -55,8 +55,8 @@ class NativeFormat(msgspec.Struct, frozen=True, kw_only=True):
     folder: Callable[[Path, Path, Mapping[str, str]], Path] | None
     """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment; None for
     an agent that takes them from anywhere."""
-    resume: Callable[[str], Sequence[str]]
-    """The command that continues the session with this id, run in the working folder."""
+    resume: Callable[[str], Sequence[str]] | None
+    """The command that continues the session with this id, run in the working folder; None where there is none."""
     install: Callable[[Path], Sequence[str]] | None = None
     """The agent's own command that takes the first file in, by its path; None where it finds its files by itself."""
 

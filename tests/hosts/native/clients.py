@@ -61,7 +61,12 @@ def _openhands(session: str) -> Sequence[str]:
     return ("--headless", "--json", "--override-with-envs", "--resume", session, "-t", ASKED)
 
 
+def _copilot(session: str) -> Sequence[str]:
+    return ("--allow-all-tools", "--allow-all-paths", f"--resume={session}", "-p", ASKED)
+
+
 RESUMING: Sequence[Resuming] = (
+    *(Resuming("copilot", f"copilot-{form}", _copilot) for form in ("chat", "responses", "messages")),
     Resuming("openhands", "openhands-openai", _openhands),
     Resuming("openhands", "openhands-anthropic", _openhands),
     Resuming("gemini", "gemini", _gemini),

@@ -1,0 +1,150 @@
+"""A session of Copilot CLI: a folder with its description and a line for each event."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ctxvc.core import display
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.outline import Piece
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.copilot_cli import FORMAT, folders
+
+_AGENT = "copilot"
+#: The release whose form is written.
+_VERSION = "1.0.102"
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The folder. A message with several texts is several."""
+    content = arriving(conversation, _AGENT, FORMAT)
+    identifier = session_id(conversation, setting, _AGENT)
+    losses, time = list(content.losses), stamp(setting)
+    events = [_start(setting, str(identifier), time), *_Events(content, identifier, losses).all()]
+    lines, parent = [], None
+    for number, (kind, data) in enumerate(events):
+        own = str(uuid.uuid5(identifier, str(number)))
+        lines.append(wire.compact({"type": kind, "data": data, "id": own, "timestamp": time, "parentId": parent}))
+        parent = own
+    folder = PurePosixPath(str(identifier))
+    files = {
+        folder / "events.jsonl": b"\n".join(lines) + b"\n",
+        folder / "workspace.yaml": _description(conversation, setting, str(identifier), time),
+    }
+    return NativeSession(id=str(identifier), files=files, losses=tuple(losses))
+
+
+def _start(setting: Setting, identifier: str, time: str) -> tuple[str, dict[str, Any]]:
+    data = {
+        "sessionId": identifier,
+        "version": 1,
+        "producer": "copilot-agent",
+        "copilotVersion": _VERSION,
+        "startTime": time,
+        "context": {"cwd": str(setting.folder)},
+    }
+    return "session.start", data
+
+
+def _description(conversation: Conversation, setting: Setting, identifier: str, time: str) -> bytes:
+    """YAML, whose strings may be those of JSON."""
+    fields = {
+        "id": identifier,
+        "cwd": str(setting.folder),
+        "name": title(conversation),
+        "created_at": time,
+        "updated_at": time,
+    }
+    return b"".join(name.encode() + b": " + wire.compact(value) + b"\n" for name, value in fields.items())
+
+
+class _Events:
+    """Writes the events, each as its type and what it says."""
+
+    def __init__(self, content: Content, identifier: uuid.UUID, losses: list[Loss]) -> None:
+        self._content = content
+        self._identifier = identifier
+        self._losses = losses
+        self._results = {piece.call: piece for piece in content.pieces if piece.kind == "tool_result"}
+
+    def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for number, turn in enumerate(turns(self._content)):
+            message = str(uuid.uuid5(self._identifier, f"message-{number}"))
+            if turn.role == "assistant":
+                yield from self._reply(turn, message, str(number))
+            elif not turn.results:
+                yield from (("user.message", question) for question in self._questions(turn, message))
+
+    def _questions(self, turn: Turn, message: str) -> Iterator[dict[str, Any]]:
+        """A message for each text; the last has the pictures."""
+        content = [one for piece in turn.pieces for one in shown(piece, self._losses)]
+        texts = [one for one in content if isinstance(one, str)] or [""]
+        files = [
+            {"type": "blob", "data": one.data, "mimeType": one.type, "displayName": one.name or "picture"}
+            for one in content
+            if isinstance(one, Media)
+        ]
+        for number, text in enumerate(texts):
+            yield {
+                "content": text,
+                "transformedContent": text,
+                "messageId": f"{message}-{number}",
+                "attachments": files if number == len(texts) - 1 else [],
+                **({} if turn.human else {"source": "system"}),
+            }
+
+    def _reply(self, turn: Turn, message: str, number: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
+        texts = [display.decode(piece.body) for piece in turn.pieces if piece.kind == "assistant"] or [""]
+        self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]
+        requests = [
+            {"toolCallId": call.call, "name": call.tool, "arguments": arguments(call), "type": "function"}
+            for call in calls
+        ]
+        original = {call.call: self._content.original[call.call]._asdict() for call in calls if self._is_mapped(call)}
+        yield "assistant.turn_start", {"turnId": number}
+        for at, text in enumerate(texts[:-1]):
+            said = {"messageId": f"{message}-{at}", "content": text, "toolRequests": [], "turnId": number}
+            yield "assistant.message", said
+        yield "assistant.message", {
+            "messageId": message,
+            "content": texts[-1],
+            "toolRequests": requests,
+            "turnId": number,
+            **({"ctxvc": original} if original else {}),
+        }
+        for call in calls:
+            about = {"toolCallId": call.call, "turnId": number}
+            yield "tool.execution_start", {**about, "toolName": call.tool, "arguments": arguments(call)}
+            yield "tool.execution_complete", {**about, **self._result(self._results[call.call])}
+        yield "assistant.turn_end", {"turnId": number}
+
+    def _is_mapped(self, call: Piece) -> bool:
+        return call.call in self._content.original
+
+    def _result(self, piece: Piece) -> dict[str, Any]:
+        content = shown(piece, self._losses)
+        text = "\n".join(one for one in content if isinstance(one, str))
+        media = [one for one in content if isinstance(one, Media)]
+        if piece.error and not media:
+            return {"success": False, "error": {"message": text, "code": "failure"}}
+        pictures = [{"type": "image", "data": one.data, "mimeType": one.type} for one in media]
+        result = {"content": text, **({"binaryResultsForLlm": pictures} if pictures else {})}
+        return {"success": True, "result": result}
+
+
+def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
+    return folders(project, home, env)[0]
+
+
+def _resume(identifier: str) -> Sequence[str]:
+    return "copilot", f"--resume={identifier}"
+
+
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)

@@ -1,0 +1,54 @@
+"""A run of mini-SWE-agent: a document with the messages of Chat Completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from ctxvc.core.prompt import formats
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native.content import arriving
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id
+from ctxvc.forms.chat_writer import written
+from ctxvc.importers.mini_swe_agent import FORMAT
+
+_AGENT = "mini-swe-agent"
+#: The release whose form is written.
+_VERSION = "2.4.6"
+
+
+def write(conversation: Conversation, setting: Setting) -> NativeSession:
+    """The run. Who wrote a text in the user's name is not in it."""
+    content = arriving(conversation, _AGENT, FORMAT)
+    identifier = str(session_id(conversation, setting, _AGENT))
+    request = written(formats.Prompt(pieces=content.pieces, system=conversation.system))
+    messages = []
+    for message in request.value["messages"]:
+        calls = message.get("tool_calls", [])
+        original = {one["id"]: content.original[one["id"]]._asdict() for one in calls if one["id"] in content.original}
+        messages.append({**message, "ctxvc": original} if original else message)
+    provider, name = model(conversation, setting)
+    info = {
+        "exit_status": "",
+        "submission": "",
+        "mini_version": _VERSION,
+        "config": {
+            "model": {"model_name": f"{provider}/{name}"},
+            "environment": {"cwd": str(setting.folder)},
+        },
+    }
+    document = {"info": info, "messages": messages, "trajectory_format": "mini-swe-agent-1.1"}
+    kept = tuple(loss for loss in content.losses if loss.path != "system")
+    return NativeSession(
+        id=identifier,
+        files={PurePosixPath(f"{identifier}.traj.json"): formats.dumps(document)},
+        losses=(*kept, *request.losses),
+    )
+
+
+def _folder(_: Path, home: Path, env: Mapping[str, str]) -> Path:
+    """Where runs lie by default, which are the last of each kind."""
+    return Path(env.get("MSWEA_GLOBAL_CONFIG_DIR") or home / ".config" / "mini-swe-agent")
+
+
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=None)
