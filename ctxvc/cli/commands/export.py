@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,9 @@ from ctxvc.errors import CtxvcError, Refused
 from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
+from ctxvc.exporters.native import AGENTS, native_format
+from ctxvc.exporters.native.install import installed
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
 from ctxvc.importers.claude_code import read
@@ -56,6 +60,50 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
         _print_remarks(app, exported, transcript)
         if install:
             app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
+
+
+def export_native(app: App, revision: str, agent: str, target: Path | None, *, install: bool) -> None:
+    """Writes the session of a revision as an agent keeps its own, and prints how that goes on with it."""
+    native = native_format(agent)
+    if install and target:
+        raise click.UsageError("--install writes the session to the agent's own folder: leave out -o")
+    if install and native.folder is None:
+        raise click.UsageError(f"{agent} takes sessions in itself: write it with -o FILE, and run what is printed")
+    with app.reading() as stored:
+        snapshot = app.revision(stored, revision)
+        folder = _worked_in(snapshot, project_root(app.folder).resolve())
+        conversation, now = Conversation(stored.store, snapshot), datetime.now(timezone.utc)
+        for copy in count():
+            session = native.write(conversation, Setting(folder=folder, time=now, copy=copy))
+            place = native.folder(folder, Path.home(), app.env) if install and native.folder else None
+            if place is None or installed(session, place):
+                break
+    first, data = next((Path(name), data) for name, data in session.files.items())
+    exported = Exported(data, session.losses)
+    if place:
+        target = place / first
+        app.output.note(f"wrote {display.human_bytes(sum(map(len, session.files.values())))} to {safe(str(target))}")
+    elif len(session.files) > 1:
+        raise click.UsageError(f"a session of {agent} is a folder: use --install")
+    _print(app, snapshot, agent, exported, target, written=install)
+    if not app.output.json:
+        _note_losses(app, exported, snapshot)
+        if install or target:
+            app.output.say(
+                f"cd {safe(shlex.quote(str(folder)))}{_going_on(native, session, app.path(target or first))}"
+            )
+
+
+def _going_on(native: NativeFormat, session: NativeSession, file: Path) -> str:
+    """The commands with which an agent goes on with a session in its working folder."""
+    taken_in = native.install(file) if native.install else ()
+    commands = [taken_in, native.resume(session.id) if native.resume else ()]
+    return "".join(f" && {safe(shlex.join(command))}" for command in commands if command)
+
+
+def _note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
+    for kind in by_kind(exported, snapshot.ledger):
+        app.output.note(_loss_text(kind))
 
 
 def _print(
@@ -147,7 +195,7 @@ def _installed(place: Path, data: bytes) -> bool:
 #: The names that formats had before.
 _FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
 _DEFAULT = "anthropic-messages"
-_NAMES = (*FORMATS, AGENT_TRACE, CLAUDE_CODE, bundle.FORMAT)
+_NAMES = (*FORMATS, AGENT_TRACE, CLAUDE_CODE, *AGENTS, bundle.FORMAT)
 #: Places of a loss that are printed.
 _SHOWN = 4
 
@@ -158,9 +206,7 @@ _SHOWN = 4
               help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
-@click.option(
-    "--install", is_flag=True, help="claude-code: write it where `claude --resume` finds it for this project."
-)
+@click.option("--install", is_flag=True, help="An agent's session: write it where the agent finds it for this project.")
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.option("--file", "files", metavar="FILE", multiple=True, help="agent-trace: only this file; may be repeated.")
@@ -186,6 +232,9 @@ def export(
     claude-code is a session file for `claude --resume`, of any revision. `ctxvc import` brings what you continue there
     back into its session.
 
+    codex, opencode, pi, gemini, copilot, qwen, openhands and mini-swe-agent are sessions as these agents keep their
+    own, with the prompt at REV. Calls become those of the agent's own tools where these do the same.
+
     bundle is the whole session of REV with its history, as a git bundle: `ctxvc import FILE` brings it back.
     """
     form = _FORMER.get(form, form)
@@ -194,8 +243,13 @@ def export(
     if form == CLAUDE_CODE:
         export_session(app, revision, target, install=install, recorded=recorded)
         return
-    if install or recorded:
-        raise click.UsageError(f"--install and --recorded require --format {CLAUDE_CODE}")
+    if recorded:
+        raise click.UsageError(f"--recorded requires --format {CLAUDE_CODE}")
+    if form in AGENTS:
+        export_native(app, revision, form, target, install=install)
+        return
+    if install:
+        raise click.UsageError("--install requires the format of an agent's sessions")
     if form == bundle.FORMAT:
         _export_bundle(app, revision, target)
         return
@@ -206,8 +260,7 @@ def export(
             exports.remember(stored.store, exported.data, snapshot.ledger.meta.session)
     _print(app, snapshot, form, exported, target)
     if not app.output.json:
-        for kind in by_kind(exported, snapshot.ledger):
-            app.output.note(_loss_text(kind))
+        _note_losses(app, exported, snapshot)
 
 
 def _export_bundle(app: App, revision: str, target: Path | None) -> None:

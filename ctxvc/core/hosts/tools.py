@@ -209,11 +209,11 @@ def _read(field: str, value: Any) -> dict[str, Any] | None:
             return None if (items := [_item(item, keys[0]) for item in value]) and None in items else {"items": items}
         case "edits", [{**edit}] if set(edit) == set(keys):
             return {"old": edit[keys[0]], "new": edit[keys[1]]}
-        case ("first" | "count" | "last" | "milliseconds"), int():
+        case (("first" | "count" | "last" | "milliseconds"), int()):
             return {field: value}
         case "all", bool():
             return {"all": True} if value else {}
-        case ("command" | "path" | "content" | "old" | "new" | "pattern" | "glob" | "folder" | "url" | "why"), str():
+        case (("command" | "path" | "content" | "old" | "new" | "pattern" | "glob" | "folder" | "url" | "why"), str()):
             return {field: value}
     return None
 

@@ -1,4 +1,4 @@
-"""Conversations → sessions that other agents continue, in the files in which they keep their own. A module per agent."""
+"""Conversations → sessions that other agents continue, in files as they keep their own. A module per agent."""
 
 from __future__ import annotations
 

@@ -112,13 +112,16 @@ class _Events:
         for at, text in enumerate(texts[:-1]):
             said = {"messageId": f"{message}-{at}", "content": text, "toolRequests": [], "turnId": number}
             yield "assistant.message", said
-        yield "assistant.message", {
-            "messageId": message,
-            "content": texts[-1],
-            "toolRequests": requests,
-            "turnId": number,
-            **({"ctxvc": original} if original else {}),
-        }
+        yield (
+            "assistant.message",
+            {
+                "messageId": message,
+                "content": texts[-1],
+                "toolRequests": requests,
+                "turnId": number,
+                **({"ctxvc": original} if original else {}),
+            },
+        )
         for call in calls:
             about = {"toolCallId": call.call, "turnId": number}
             yield "tool.execution_start", {**about, "toolName": call.tool, "arguments": arguments(call)}

@@ -22,13 +22,16 @@ _AGENT = "gemini"
 _LEFT_OUT = re.compile(r"\s*(?:[/?]|<session_context>|<hook_context>|$)")
 _BEFORE = "…"
 _MARK_LIMIT = 4096
+#: Characters of results that Gemini CLI surely sends whole, the newest; and how many more there must be before it
+#: shortens older ones: 50,000 and 30,000 tokens, of about 4 characters.
+_WHOLE, _SHORTENED = 180_000, 110_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The session. Who said what in the user's name is not in it."""
     content = arriving(conversation, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
-    time, losses = stamp(setting), list(content.losses)
+    time, losses = stamp(setting), [*content.losses, *_shortened(content)]
     header = {
         "sessionId": str(identifier),
         "projectHash": _project_hash(setting.folder),
@@ -55,7 +58,9 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
                 {**call, "result": gemini_parts.result(results[call["id"]], tools, losses), "status": "success"}
                 for call in calls
             ]
-            original = {call["id"]: content.original[call["id"]]._asdict() for call in calls if _is_mapped(call, content)}
+            original = {
+                call["id"]: content.original[call["id"]]._asdict() for call in calls if _is_mapped(call, content)
+            }
             yield {
                 "type": "gemini",
                 "content": gemini_parts.said(turn.pieces, losses),
@@ -66,6 +71,19 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
             }
         elif not turn.results:
             yield {"type": "user", "content": _asked(turn, losses)}
+
+
+def _shortened(content: Content) -> list[Loss]:
+    """The results that Gemini CLI itself may shorten as it sends them: old ones, where there are many."""
+    room = _WHOLE
+    old = []
+    for piece in reversed([piece for piece in content.pieces if piece.kind == "tool_result"]):
+        room -= len(piece.body)
+        if room < 0:
+            old.append(piece)
+    if sum(len(piece.body) for piece in old) < _SHORTENED:
+        return []
+    return [Loss(f"{piece.block}.content", "what Gemini CLI leaves of old results") for piece in reversed(old)]
 
 
 def _is_mapped(call: Mapping[str, Any], content: Content) -> bool:

@@ -46,5 +46,3 @@ def tool_names(pieces: Sequence[Piece]) -> dict[str, str]:
 
 def _inline(media: Media) -> dict[str, Any]:
     return {"inlineData": {"mimeType": media.type, "data": media.data}}
-
-

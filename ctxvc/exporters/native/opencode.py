@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,7 +13,13 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, shown, turns
 from ctxvc.exporters.native.session import (
-    NativeFormat, NativeSession, Setting, milliseconds, model, session_id, title,
+    NativeFormat,
+    NativeSession,
+    Setting,
+    milliseconds,
+    model,
+    session_id,
+    title,
 )  # fmt: skip
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.opencode import FORMAT
@@ -42,9 +48,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
         "time": {"created": ids.time, "updated": ids.time},
     }
     document = formats.dumps({"info": info, "messages": messages})
-    return NativeSession(
-        id=ids.session, files={PurePosixPath(f"{ids.session}.json"): document}, losses=tuple(losses)
-    )
+    return NativeSession(id=ids.session, files={PurePosixPath(f"{ids.session}.json"): document}, losses=tuple(losses))
 
 
 class _Ids:
@@ -173,6 +177,4 @@ def _install(path: Path) -> Sequence[str]:
     return "opencode", "import", str(path)
 
 
-NATIVE = NativeFormat(
-    agent=_AGENT, format=FORMAT, write=write, folder=None, resume=_resume, install=_install
-)
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=None, resume=_resume, install=_install)

@@ -19,13 +19,13 @@ from ctxvc.importers.openhands.read import FORMAT, folders
 _AGENT = "openhands"
 #: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.
 _SYSTEM = (
-    "You are OpenHands agent, a helpful AI assistant that can interact with a computer to solve tasks. You go on with a "
+    "You are OpenHands agent, a helpful AI assistant that can interact with a computer to solve tasks. You continue a "
     "conversation that another agent began: its tools may have had other names. Your working folder is {folder}."
 )
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The folder. The conversation's calls are of no tool of OpenHands's, so that it does not look for their actions."""
+    """The folder. Calls have no action of a tool of OpenHands's, which would be checked against that tool."""
     content = arriving(conversation, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses = [Loss("system", "a short text") if loss.path == "system" else loss for loss in content.losses]

@@ -13,7 +13,14 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, shown, turns
 from ctxvc.exporters.native.session import (
-    NativeFormat, NativeSession, Setting, milliseconds, model, session_id, stamp, title,
+    NativeFormat,
+    NativeSession,
+    Setting,
+    milliseconds,
+    model,
+    session_id,
+    stamp,
+    title,
 )  # fmt: skip
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.pi import FORMAT, folders

@@ -37,7 +37,8 @@ class NativeSession(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """The agent's own name for it, which `resume` takes."""
     files: Mapping[PurePosixPath, bytes]
-    """The files by their place in the agent's folder. The first is the recording that our importer takes."""
+    """The files by their place in the agent's folder: one, or those of one folder there. The first is the recording
+    that our importer takes."""
     losses: tuple[Loss, ...] = ()
 
 

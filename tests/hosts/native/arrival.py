@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxvc.core import display
@@ -14,7 +14,6 @@ from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, plain_text
 from ctxvc.forms import form
 from tests.hosts.wire.tap import Passed
-
 
 #: What clients say for a result without a text.
 NOTHING = frozenset({"", "(no tool output)"})
@@ -27,7 +26,9 @@ class Unit:
     kind: str
     text: str
     name: str = ""
-    call: str = ""
+    call: str = field(default="", compare=False)
+    #: The block in whose place it stands.
+    block: str = field(default="", compare=False)
 
 
 @dataclass
@@ -47,7 +48,8 @@ class Arrival:
 def of_pieces(pieces: Iterable[Piece]) -> Iterator[Unit]:
     """What must arrive."""
     for piece in pieces:
-        yield from _units(piece.kind, piece.body, piece.extra, piece.tool, piece.call, block_of(piece))
+        units = _units(piece.kind, piece.body, piece.extra, piece.tool, piece.call, block_of(piece))
+        yield from (replace(unit, block=piece.block) for unit in units)
 
 
 def of_request(passed: Passed) -> list[Unit]:
@@ -110,12 +112,13 @@ def compared(expected: Sequence[Unit], received: Sequence[Unit]) -> Arrival:
     line = [unit for unit in received if unit.kind != "picture"]
     at, offset = 0, 0
     taken: set[int] = set()
+    calls = {unit.call for unit in line}
     for unit in expected:
         if unit.kind == "picture":
             (arrival.missing.append(unit) if unit not in pictures else pictures.remove(unit))
             arrival.arrived += unit not in arrival.missing
             continue
-        place = next(_places(unit, line, at, offset), None)
+        place = next(_places(unit, line, at, offset, calls), None)
         if place is None:
             arrival.missing.append(unit)
             continue
@@ -126,15 +129,20 @@ def compared(expected: Sequence[Unit], received: Sequence[Unit]) -> Arrival:
     arrival.added = [unit for number, unit in enumerate(line) if number not in taken] + pictures
     wanted = Counter(unit for unit in expected if unit.text.strip())
     arrival.twice = [unit for unit, count in Counter(line).items() if unit in wanted and count > wanted[unit]]
-    calls = [unit.call for unit in received if unit.kind == "call"]
+    made = [unit.call for unit in received if unit.kind == "call"]
     results = [unit.call for unit in received if unit.kind == "result"]
-    arrival.unpaired = [call for call, count in (Counter(calls) - Counter(results)).items() for _ in range(count)]
-    arrival.unpaired += list((Counter(results) - Counter(calls)).elements())
+    arrival.unpaired = [call for call, count in (Counter(made) - Counter(results)).items() for _ in range(count)]
+    arrival.unpaired += list((Counter(results) - Counter(made)).elements())
     return arrival
 
 
-def _places(unit: Unit, line: Sequence[Unit], at: int, offset: int) -> Iterator[tuple[int, int]]:
-    """Where a unit stands from a place on: the number, and the character at which it ends in a text."""
+def _places(
+    unit: Unit, line: Sequence[Unit], at: int, offset: int, calls: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Where a unit stands from a place on: the number, and the character at which it ends in a text.
+
+    `calls` are the ids of all calls: a client may make new ones.
+    """
     for number in range(at, len(line)):
         other = line[number]
         if unit.kind == "text" and other.kind == "text":
@@ -142,7 +150,8 @@ def _places(unit: Unit, line: Sequence[Unit], at: int, offset: int) -> Iterator[
             if found >= 0:
                 yield number, found + len(unit.text.strip())
         elif (unit.kind, unit.name) == (other.kind, other.name) and _same(unit, other):
-            yield number, 0
+            if unit.call == other.call or unit.call not in calls:
+                yield number, 0
 
 
 def _same(unit: Unit, other: Unit) -> bool:

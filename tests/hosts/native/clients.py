@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from tests.exporters.trips import imported
 from tests.hosts.native.arrival import Arrival, compared, of_pieces, of_request
 from tests.hosts.wire import play
 from tests.hosts.wire.agents import CLIENTS, Client, Place
-from tests.hosts.wire.model import Script, say, users
+from tests.hosts.wire.model import Script, say
 from tests.hosts.wire.tap import Passed, tapped
 from tests.hosts.wire.upstream import serve
 
