@@ -147,6 +147,13 @@ def turns(content: Content) -> Iterator[Turn]:
             yield Turn(role, list(together), human=human)
 
 
+def moved(turn: Turn) -> list[Loss]:
+    """The texts of a reply behind its calls, for an agent that has the texts first."""
+    kinds = [piece.kind for piece in turn.pieces]
+    first = kinds.index("tool_use") if "tool_use" in kinds else len(kinds)
+    return [Loss(one.block, "in front of the calls") for one in turn.pieces[first:] if one.kind == "assistant"]
+
+
 def shown(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)) -> list[str | Media]:
     """The texts and pictures of a text, result, picture or document; `takes` are the beginnings of media types."""
     if piece.kind == "tool_result":

@@ -11,7 +11,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, shown, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.copilot_cli import FORMAT, folders
@@ -100,6 +100,7 @@ class _Events:
             }
 
     def _reply(self, turn: Turn, message: str, number: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        self._losses += moved(turn)
         calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
         texts = [display.decode(piece.body) for piece in turn.pieces if piece.kind == "assistant"] or [""]
         self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]

@@ -12,7 +12,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native import gemini_parts
-from ctxvc.exporters.native.content import Content, Turn, arriving, turns
+from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.gemini_cli.read import FORMAT, folders
@@ -53,6 +53,7 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
     model = conversation.ledger.meta.model or "unknown"
     for turn in turns(content):
         if turn.role == "assistant":
+            losses += moved(turn)
             calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
             answered = [
                 {**call, "result": gemini_parts.result(results[call["id"]], tools, losses), "status": "success"}

@@ -11,7 +11,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, shown, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.openhands.read import FORMAT, folders
@@ -90,6 +90,7 @@ class _Events:
         return {"source": source, "llm_message": message, **fields, "kind": "MessageEvent"}
 
     def _reply(self, turn: Turn, reply: str) -> Iterator[dict[str, Any]]:
+        self._losses += moved(turn)
         texts = [_text(display.decode(piece.body)) for piece in turn.pieces if piece.kind == "assistant"]
         calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
         self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]

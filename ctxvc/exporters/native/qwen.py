@@ -11,7 +11,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native import gemini_parts
-from ctxvc.exporters.native.content import Content, Turn, arriving, turns
+from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 
@@ -66,6 +66,7 @@ def _records(content: Content, conversation: Conversation, losses: list[Loss]) -
 
 
 def _reply(turn: Turn, content: Content, model: str, losses: list[Loss]) -> dict[str, Any]:
+    losses += moved(turn)
     calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
     parts = [*gemini_parts.said(turn.pieces, losses), *({"functionCall": call} for call in calls)]
     original = {call["id"]: content.original[call["id"]]._asdict() for call in calls if call["id"] in content.original}

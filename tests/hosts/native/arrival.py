@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from ctxvc.core import display
@@ -27,6 +29,7 @@ class Unit:
     text: str
     name: str = ""
     call: str = field(default="", compare=False)
+    role: str = field(default="", compare=False)
     #: The block in whose place it stands.
     block: str = field(default="", compare=False)
 
@@ -49,7 +52,7 @@ def of_pieces(pieces: Iterable[Piece]) -> Iterator[Unit]:
     """What must arrive."""
     for piece in pieces:
         units = _units(piece.kind, piece.body, piece.extra, piece.tool, piece.call, block_of(piece))
-        yield from (replace(unit, block=piece.block) for unit in units)
+        yield from (replace(unit, block=piece.block, role=piece.role) for unit in units)
 
 
 def of_request(passed: Passed) -> list[Unit]:
@@ -58,7 +61,7 @@ def of_request(passed: Passed) -> list[Unit]:
     assert own, passed.path
     prompt = own.prompt(passed.body)
     parts = [part for message in own.reader().messages(prompt.messages) for part in message.parts]
-    return [unit for part in parts for unit in _of_part(part)]
+    return [replace(unit, role=part.role) for part in parts for unit in _of_part(part)]
 
 
 def _of_part(part: Part) -> Iterator[Unit]:
@@ -108,6 +111,7 @@ def _sorted(value: Any) -> Any:
 def compared(expected: Sequence[Unit], received: Sequence[Unit]) -> Arrival:
     """How `expected` stands in `received`, where texts may have been put together and pictures behind others."""
     arrival = Arrival()
+    expected, received = _texts_first(expected), _texts_first(received)
     pictures = [unit for unit in received if unit.kind == "picture"]
     line = [unit for unit in received if unit.kind != "picture"]
     at, offset = 0, 0
@@ -136,6 +140,15 @@ def compared(expected: Sequence[Unit], received: Sequence[Unit]) -> Arrival:
     return arrival
 
 
+def _texts_first(units: Sequence[Unit]) -> list[Unit]:
+    """The units with the texts of each reply before its calls: some providers' forms know no other order."""
+    ordered: list[Unit] = []
+    for role, run in groupby(units, attrgetter("role")):
+        together = list(run)
+        ordered += sorted(together, key=lambda unit: unit.kind == "call") if role == "assistant" else together
+    return ordered
+
+
 def _places(
     unit: Unit, line: Sequence[Unit], at: int, offset: int, calls: Collection[str]
 ) -> Iterator[tuple[int, int]]:
@@ -149,10 +162,11 @@ def _places(
             found = other.text.find(unit.text.strip(), offset if number == at else 0)
             if found >= 0:
                 yield number, found + len(unit.text.strip())
-        elif (unit.kind, unit.name) == (other.kind, other.name) and _same(unit, other):
-            if unit.call == other.call or unit.call not in calls:
-                yield number, 0
+        elif _same(unit, other) and (unit.call == other.call or unit.call not in calls):
+            yield number, 0
 
 
 def _same(unit: Unit, other: Unit) -> bool:
+    if (unit.kind, unit.name) != (other.kind, other.name):
+        return False
     return unit.text == other.text or (unit.kind == "result" and not unit.text.strip() and other.text in NOTHING)
