@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +23,20 @@ def has_role(value: Any) -> bool:
 def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
     """`part` with more in its `extra` under `name`."""
     return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
+
+
+def taken_over(parts: Iterable[Part], note: Any) -> tuple[Part, ...]:
+    """The parts, with what each call was in the agent that the session was taken over from in `extra.ctxvc.original`.
+
+    `note` is what an export wrote beside them: call → `tool` and `arguments`; anything else says nothing.
+    """
+    calls = note if isinstance(note, dict) else {}
+    return tuple(
+        annotated(part, "ctxvc", {"original": calls[part.call]})
+        if part.kind == "tool_use" and isinstance(calls.get(part.call), dict)
+        else part
+        for part in parts
+    )
 
 
 def objects(values: Any) -> list[dict[str, Any]]:

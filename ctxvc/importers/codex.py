@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import items
-from ctxvc.forms.values import objects, text_in
+from ctxvc.forms.values import objects, taken_over, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
 
@@ -152,7 +152,7 @@ class _Rollout:
         match kind:
             case "response_item" | "inter_agent_communication":
                 item = payload if kind == "response_item" else {**payload, "type": kind}
-                if event := self._item(item, line, time):
+                if event := self._item(item, line, time, record.get("ctxvc")):
                     yield event
             case "event_msg":
                 yield from self._event(payload, line, time)
@@ -208,10 +208,11 @@ class _Rollout:
             grows=True,
         )
 
-    def _item(self, item: dict[str, Any], line: Line, time: str) -> Said | None:
+    def _item(self, item: dict[str, Any], line: Line, time: str, note: Any) -> Said | None:
         if text_in(item, "type") in _NEVER_SENT:
             return None
         role, parts = items.converted(item)
+        parts = taken_over(parts, note)
         by_model = role == "assistant"
         if by_model:
             self._reply = self._reply or f"reply:{line.number}"

@@ -20,7 +20,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, Warned
 from ctxvc.forms import elements
-from ctxvc.forms.values import objects, text_in
+from ctxvc.forms.values import objects, taken_over, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
 
@@ -486,7 +486,7 @@ def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
                 parts.append(wire.call_part(name, call, request.get("arguments", {})))
             case _:
                 parts.append(wire.other_part(request, "assistant", "model"))
-    return tuple(parts)
+    return taken_over(parts, data.get("ctxvc"))
 
 
 def _usage(data: dict[str, Any]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
 from ctxvc.forms import usage
 from ctxvc.forms.chat import Reader, instructions
-from ctxvc.forms.values import objects, text_of, time_of
+from ctxvc.forms.values import objects, taken_over, text_of, time_of
 from ctxvc.importers import documents
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import single
@@ -173,13 +173,13 @@ class _Run:
             *(wire.part(block, "assistant", "model") for block in blocks),
             *(Part(kind="thinking", role="assistant", origin="model", body=wire.compact(i), ext="json") for i in items),
         ]
-        parts = (*reasoning, *message.parts)
+        extra = documents.mapping(value, "extra")
+        parts = (*reasoning, *taken_over(message.parts, extra.get("ctxvc")))
         if message.role == "assistant":
             self._submits = any(mark.encode() in part.body for part in parts for mark in _SUBMIT)
         elif chat_message.get("role") == "user":
             origin = self._origin(value, text_of(chat_message.get("content")))
             parts = tuple(msgspec.structs.replace(part, origin=origin) for part in parts)
-        extra = documents.mapping(value, "extra")
         return msgspec.structs.replace(message, parts=parts, time=message.time or time_of(extra.get("timestamp")))
 
     def _origin(self, value: dict[str, Any], text: str) -> Origin:

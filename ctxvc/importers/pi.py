@@ -19,7 +19,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.forms.values import objects, text_in, without
+from ctxvc.forms.values import objects, taken_over, text_in, without
 from ctxvc.importers.file import Line, Recording, json_lines
 from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
 
@@ -213,6 +213,7 @@ class _Session:
             self._editable[key] = raw, role
         message = _message(raw, role, key, time)
         if message:
+            message = msgspec.structs.replace(message, parts=taken_over(message.parts, entry.get("ctxvc")))
             if position != self._here:
                 yield Forked(after=position, end=line.end, time=time)
             self._position[key] = self._here = key

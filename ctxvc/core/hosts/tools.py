@@ -154,6 +154,14 @@ _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
 }
 
 
+def original(metadata: Mapping[str, Any]) -> Call | None:
+    """What a call was before it became another agent's, by our metadata on it; None where it says nothing."""
+    match metadata.get("original"):
+        case {"tool": str(tool), "arguments": dict(arguments)}:
+            return Call(tool, arguments)
+    return None
+
+
 def equal(call: Call, agent: str) -> Call | None:
     """The call of an agent's own tool that says the same; None if there is none, or it is one already."""
     own = _TOOLS.get(agent, ())
@@ -163,9 +171,9 @@ def equal(call: Call, agent: str) -> Call | None:
         for tool in tools:
             if (meaning := _meaning(tool, call)) is None:
                 continue
-            for other in own:
-                if other.act == tool.act and (arguments := _arguments(other, meaning)) is not None:
-                    return Call(other.name, arguments)
+            for candidate in own:
+                if candidate.act == tool.act and (arguments := _arguments(candidate, meaning)) is not None:
+                    return Call(candidate.name, arguments)
     return None
 
 
@@ -181,10 +189,9 @@ def _meaning(tool: _Tool, call: Call) -> dict[str, Any] | None:
             if not (name in tool.fixed or name in _INCIDENTAL or value in (None, False, "", [], {})):
                 return None
         elif value is not None:
-            read = _read(field, value)
-            if read is None:
+            if (fields := _fields(field, value)) is None:
                 return None
-            meaning.update(read)
+            meaning.update(fields)
     if "last" in meaning:
         meaning["count"] = meaning.pop("last") - meaning.setdefault("first", 1) + 1
     return meaning if all(isinstance(meaning.get(name), str | list) for name in _NEEDED[tool.act]) else None
@@ -195,7 +202,7 @@ def _telling(tool: _Tool) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in tool.fixed.items() if name == "command")
 
 
-def _read(field: str, value: Any) -> dict[str, Any] | None:
+def _fields(field: str, value: Any) -> dict[str, Any] | None:
     """What an argument says; None if it is of another form."""
     kind, *keys = field.split(".")
     match kind, value:
@@ -228,29 +235,29 @@ def _item(item: Any, key: str) -> tuple[str, str] | None:
 
 def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments with which a tool says this; None if it cannot say all of it."""
-    left = {name: value for name, value in meaning.items() if name not in ("milliseconds", "why")}
+    unsaid = {name: value for name, value in meaning.items() if name not in ("milliseconds", "why")}
     arguments: dict[str, Any] = {}
     for field, name in tool.arguments.items():
         kind, *keys = field.split(".")
         first, count = meaning.get("first", 1), meaning.get("count")
         match kind:
             case "seconds" if "milliseconds" in meaning:
-                whole, rest = divmod(meaning["milliseconds"], 1000)
-                arguments[name] = meaning["milliseconds"] / 1000 if rest else int(whole)
-            case "lines" if "first" in left or "count" in left:
+                seconds = meaning["milliseconds"] / 1000
+                arguments[name] = int(seconds) if seconds == int(seconds) else seconds
+            case "lines" if "first" in unsaid or "count" in unsaid:
                 arguments[name] = [first, first + count - 1 if count else -1]
-                left = _without(left, "first", "count")
+                unsaid = _without(unsaid, "first", "count")
             case "last" if count:
                 arguments[name] = first + count - 1
-                left = _without(left, "count")
-            case "plan" if "items" in left:
-                arguments[name] = [_written(keys[0], *item) for item in left.pop("items")]
-            case "edits" if {"old", "new"} <= left.keys():
-                arguments[name] = [dict(zip(keys, (left.pop("old"), left.pop("new")), strict=True))]
+                unsaid = _without(unsaid, "count")
+            case "plan" if "items" in unsaid:
+                arguments[name] = [_written(keys[0], *item) for item in unsaid.pop("items")]
+            case "edits" if {"old", "new"} <= unsaid.keys():
+                arguments[name] = [dict(zip(keys, (unsaid.pop("old"), unsaid.pop("new")), strict=True))]
             case _ if field in meaning:
                 arguments[name] = meaning[field]
-                left.pop(field, None)
-    return None if left else {**tool.fixed, **arguments}
+                unsaid.pop(field, None)
+    return None if unsaid else {**tool.fixed, **arguments}
 
 
 def _written(key: str, text: str, status: str) -> dict[str, Any]:

@@ -73,10 +73,11 @@ def _items(content: Content, losses: list[Loss]) -> Iterator[dict[str, Any]]:
             kind = "user_message" if human else "agent_message"
             yield _event(kind, message="\n".join(texts))
         for item in request.value["input"]:
-            yield _line(item, content, human=human)
+            note = content.note(one for one in together if one.call == item.get("call_id")) if "name" in item else {}
+            yield {**_line(item, human=human), **note}
 
 
-def _line(item: dict[str, Any], content: Content, *, human: bool) -> dict[str, Any]:
+def _line(item: dict[str, Any], *, human: bool) -> dict[str, Any]:
     if isinstance(item.get("content"), str):
         item = {**item, "content": [{"type": "output_text", "text": item["content"]}]}  # a rollout has no other form
     if item["type"] == "message" and item["role"] == "user":
@@ -85,8 +86,7 @@ def _line(item: dict[str, Any], content: Content, *, human: bool) -> dict[str, A
     line = {"type": "response_item", "payload": item}
     if item["type"].endswith("_output"):
         line["metadata"] = {"fallback_token_limit_override": _LIMIT}
-    original = content.original.get(item.get("call_id", "")) if item["type"] == "function_call" else None
-    return {**line, "ctxvc": original._asdict()} if original else line
+    return line
 
 
 def _folder(_: Path, home: Path, env: Mapping[str, str]) -> Path:

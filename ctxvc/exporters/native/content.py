@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -13,11 +13,12 @@ from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of
-from ctxvc.core.prompt.outline import Piece, outline, pieces
+from ctxvc.core.prompt.outline import Piece
 from ctxvc.core.prompt.sanitise import OwnText, sendable
 from ctxvc.errors import Phrase, Refused
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.forms.losses import Loss
+from ctxvc.forms.values import without
 
 
 class Content(NamedTuple):
@@ -32,6 +33,11 @@ class Content(NamedTuple):
     human: frozenset[str]
     original: Mapping[str, tools.Call]
 
+    def note(self, calls: Iterable[Piece]) -> dict[str, Any]:
+        """What a session has beside calls that became another tool's, for our importers (`forms.values.taken_over`)."""
+        originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
+        return {"ctxvc": originals} if originals else {}
+
 
 class Turn(NamedTuple):
     """Neighbouring pieces of one role, of one message where they are the user's. `human`: a person wrote them."""
@@ -39,6 +45,10 @@ class Turn(NamedTuple):
     role: str
     pieces: Sequence[Piece]
     human: bool
+
+    @property
+    def calls(self) -> list[Piece]:
+        return [piece for piece in self.pieces if piece.kind == "tool_use"]
 
     @property
     def results(self) -> list[Piece]:
@@ -68,7 +78,7 @@ def arriving(conversation: Conversation, agent: str, format: str, *, items: bool
     original: dict[str, tools.Call] = {}
     content: list[Piece] = []
     keeps_thinking = items and _is_unbroken(conversation, format)
-    for piece in sendable(pieces(outline(ledger), conversation.snapshot.bodies), ledger.meta.render):
+    for piece in sendable(conversation.prompt(), ledger.meta.render):
         if piece.kind == "thinking" and not keeps_thinking:
             losses.append(Loss(piece.block))
             continue
@@ -77,8 +87,9 @@ def arriving(conversation: Conversation, agent: str, format: str, *, items: bool
             continue
         arrived = _arrived(piece, agent) if items else _plain(_arrived(piece, agent), losses)
         if arrived.tool != piece.tool:
-            original[piece.call] = tools.Call(piece.tool, wire.parsed(piece.body, dict) or {})
             losses.append(Loss(f"{piece.block}.name", arrived.tool))
+        if (arrived.tool, arrived.body) != (piece.tool, piece.body) and (before := _call(piece)):
+            original[piece.call] = before
         content.append(arrived)
     if not content:
         raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
@@ -111,17 +122,32 @@ def _is_unbroken(conversation: Conversation, format: str) -> bool:
 def _arrived(piece: Piece, agent: str) -> Piece:
     if piece.role == "system":
         return msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
-    if piece.kind != "tool_use" or piece.ext != "json":
+    before = _call(piece)
+    if before is None:
         return piece
-    arguments: dict[str, Any] | None = wire.parsed(piece.body, dict)
-    call = tools.equal(tools.Call(piece.tool, arguments), agent) if arguments is not None else None
-    if call is None:
+    call = tools.equal(before, agent) or before
+    if call == (piece.tool, wire.parsed(piece.body, dict)):
         return piece
     return msgspec.structs.replace(piece, tool=call.tool, body=wire.compact(call.arguments), extra={})
 
 
+def _call(piece: Piece) -> tools.Call | None:
+    """The call that a piece is, as the agent made it that it was first taken over from; None for one without an object
+    of arguments."""
+    if piece.kind != "tool_use" or piece.ext != "json":
+        return None
+    arguments: dict[str, Any] | None = wire.parsed(piece.body, dict)
+    return (
+        arguments
+        if arguments is None
+        else tools.original(wire.own_metadata(piece.extra)) or tools.Call(piece.tool, arguments)
+    )
+
+
 def _plain(piece: Piece, losses: list[Loss]) -> Piece:
     """The piece without what only one provider's form has."""
+    if "openai" in piece.extra and piece.kind != "other":
+        piece = msgspec.structs.replace(piece, extra=without(piece.extra, "openai"))
     if piece.kind == "other":
         losses.append(Loss(piece.block, "text"))
         return msgspec.structs.replace(piece, kind=piece.role, ext="txt", extra={}, files={})
@@ -154,7 +180,7 @@ def moved(turn: Turn) -> list[Loss]:
     return [Loss(one.block, "in front of the calls") for one in turn.pieces[first:] if one.kind == "assistant"]
 
 
-def shown(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)) -> list[str | Media]:
+def texts_and_media(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)) -> list[str | Media]:
     """The texts and pictures of a text, result, picture or document; `takes` are the beginnings of media types."""
     if piece.kind == "tool_result":
         blocks = [(f"{piece.block}.content[{at}]", item) for at, item in enumerate(block_of(piece).get("content", []))]
@@ -162,24 +188,24 @@ def shown(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)
         blocks = [(piece.block, block_of(piece))]
     else:
         return [display.decode(piece.body)]
-    found: list[str | Media] = []
+    content: list[str | Media] = []
     for path, block in blocks:
         match block:
             case str(text) | {"type": "text", "text": str(text)}:
-                found.append(text)
+                content.append(text)
             case {"source": {"type": "text", "data": str(text)}}:
                 losses.append(Loss(path, "text"))
-                found.append(text)
+                content.append(text)
             case {"source": {"type": "base64", "media_type": str(media), "data": str(data)}} if media.startswith(
                 tuple(takes)
             ):
-                found.append(Media(media, data, str(block.get("title") or "")))
+                content.append(Media(media, data, str(block.get("title") or "")))
             case {"type": "image" | "document"}:
                 losses.append(Loss(path))
             case _:
                 losses.append(Loss(path, "text"))
-                found.append(display.decode(wire.compact(block)))
-    return found
+                content.append(display.decode(wire.compact(block)))
+    return content
 
 
 def arguments(piece: Piece) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -11,9 +13,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, shown, turns
+from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
+from ctxvc.forms.values import without
 from ctxvc.importers.copilot_cli import FORMAT, folders
 
 _AGENT = "copilot"
@@ -83,7 +86,7 @@ class _Events:
 
     def _questions(self, turn: Turn, message: str) -> Iterator[dict[str, Any]]:
         """A message for each text; the last has the pictures."""
-        content = [one for piece in turn.pieces for one in shown(piece, self._losses)]
+        content = [one for piece in turn.pieces for one in texts_and_media(piece, self._losses)]
         texts = [one for one in content if isinstance(one, str)] or [""]
         files = [
             {"type": "blob", "data": one.data, "mimeType": one.type, "displayName": one.name or "picture"}
@@ -101,18 +104,16 @@ class _Events:
 
     def _reply(self, turn: Turn, message: str, number: str) -> Iterator[tuple[str, dict[str, Any]]]:
         self._losses += moved(turn)
-        calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
         texts = [display.decode(piece.body) for piece in turn.pieces if piece.kind == "assistant"] or [""]
         self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]
         requests = [
             {"toolCallId": call.call, "name": call.tool, "arguments": arguments(call), "type": "function"}
-            for call in calls
+            for call in turn.calls
         ]
-        original = {call.call: self._content.original[call.call]._asdict() for call in calls if self._is_mapped(call)}
         yield "assistant.turn_start", {"turnId": number}
         for at, text in enumerate(texts[:-1]):
-            said = {"messageId": f"{message}-{at}", "content": text, "toolRequests": [], "turnId": number}
-            yield "assistant.message", said
+            message_data = {"messageId": f"{message}-{at}", "content": text, "toolRequests": [], "turnId": number}
+            yield "assistant.message", message_data
         yield (
             "assistant.message",
             {
@@ -120,27 +121,41 @@ class _Events:
                 "content": texts[-1],
                 "toolRequests": requests,
                 "turnId": number,
-                **({"ctxvc": original} if original else {}),
+                **self._content.note(turn.calls),
             },
         )
-        for call in calls:
+        for call in turn.calls:
             about = {"toolCallId": call.call, "turnId": number}
             yield "tool.execution_start", {**about, "toolName": call.tool, "arguments": arguments(call)}
-            yield "tool.execution_complete", {**about, **self._result(self._results[call.call])}
+            yield from self._result(self._results[call.call], about)
         yield "assistant.turn_end", {"turnId": number}
 
-    def _is_mapped(self, call: Piece) -> bool:
-        return call.call in self._content.original
-
-    def _result(self, piece: Piece) -> dict[str, Any]:
-        content = shown(piece, self._losses)
+    def _result(self, piece: Piece, about: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The event of a result, behind those that have its pictures."""
+        content = texts_and_media(piece, self._losses)
         text = "\n".join(one for one in content if isinstance(one, str))
-        media = [one for one in content if isinstance(one, Media)]
-        if piece.error and not media:
-            return {"success": False, "error": {"message": text, "code": "failure"}}
-        pictures = [{"type": "image", "data": one.data, "mimeType": one.type} for one in media]
+        assets = [_asset(one) for one in content if isinstance(one, Media)]
+        yield from (("session.binary_asset", asset) for asset in assets)
+        self._losses += [Loss(f"{piece.block}.content", "sent only to models that take pictures")] * bool(assets)
+        if piece.error and not assets:
+            failure = {"success": False, "error": {"message": text, "code": "failure"}}
+            yield "tool.execution_complete", {**about, **failure}
+            return
+        pictures = [without(asset, "data") for asset in assets]
         result = {"content": text, **({"binaryResultsForLlm": pictures} if pictures else {})}
-        return {"success": True, "result": result}
+        yield "tool.execution_complete", {**about, "success": True, "result": result}
+
+
+def _asset(media: Media) -> dict[str, Any]:
+    data = base64.b64decode(media.data)
+    return {
+        "assetId": f"sha256:{hashlib.sha256(data).hexdigest()}",
+        "type": "image",
+        "mimeType": media.type,
+        "byteLength": len(data),
+        "data": media.data,
+        "description": media.name or "picture",
+    }
 
 
 def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:

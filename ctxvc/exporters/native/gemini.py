@@ -54,24 +54,20 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
     for turn in turns(content):
         if turn.role == "assistant":
             losses += moved(turn)
-            calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
             answered = [
-                {**call, "result": gemini_parts.result(results[call["id"]], tools, losses), "status": "success"}
-                for call in calls
+                {**gemini_parts.call(call), "result": gemini_parts.result(results[call.call], tools, losses)}
+                for call in turn.calls
             ]
-            original = {
-                call["id"]: content.original[call["id"]]._asdict() for call in calls if _is_mapped(call, content)
-            }
             yield {
                 "type": "gemini",
-                "content": gemini_parts.said(turn.pieces, losses),
+                "content": gemini_parts.content(turn.pieces, losses),
                 "thoughts": [],
                 "model": model,
-                **({"toolCalls": answered} if answered else {}),
-                **({"ctxvc": original} if original else {}),
+                **({"toolCalls": [{**one, "status": "success"} for one in answered]} if answered else {}),
+                **content.note(turn.calls),
             }
         elif not turn.results:
-            yield {"type": "user", "content": _asked(turn, losses)}
+            yield {"type": "user", "content": _question(turn, losses)}
 
 
 def _shortened(content: Content) -> list[Loss]:
@@ -87,13 +83,9 @@ def _shortened(content: Content) -> list[Loss]:
     return [Loss(f"{piece.block}.content", "what Gemini CLI leaves of old results") for piece in reversed(old)]
 
 
-def _is_mapped(call: Mapping[str, Any], content: Content) -> bool:
-    return call["id"] in content.original
-
-
-def _asked(turn: Turn, losses: list[Loss]) -> list[dict[str, Any]]:
+def _question(turn: Turn, losses: list[Loss]) -> list[dict[str, Any]]:
     """What the user says, behind a part of ours where it would be taken for a command."""
-    parts = gemini_parts.said(turn.pieces, losses)
+    parts = gemini_parts.content(turn.pieces, losses)
     if _LEFT_OUT.match("".join(part.get("text", "") for part in parts)):
         losses.append(Loss(turn.pieces[0].block, f"the same behind {_BEFORE!r}"))
         return [{"text": _BEFORE}, *parts]
@@ -108,10 +100,10 @@ def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
     """The project's folder where Gemini CLI knows it; else the one from which it takes over what older releases left,
     when it starts there for the first time."""
     (base,) = folders(project, home, env)
-    return base / (_known(project, base) or _project_hash(project)) / "chats"
+    return base / (_name_of(project, base) or _project_hash(project)) / "chats"
 
 
-def _known(project: Path, base: Path) -> str:
+def _name_of(project: Path, base: Path) -> str:
     try:
         registry = wire.parsed((base.parent / "projects.json").read_bytes(), dict) or {}
     except OSError:

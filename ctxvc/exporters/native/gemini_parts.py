@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxvc.core.prompt.outline import Piece
-from ctxvc.exporters.native.content import Media, arguments, shown
+from ctxvc.exporters.native.content import Media, arguments, texts_and_media
 from ctxvc.forms.losses import Loss
 
 _TAKES = ("image/", "application/pdf", "audio/", "video/")
 
 
-def said(pieces: Iterable[Piece], losses: list[Loss]) -> list[dict[str, Any]]:
+def content(pieces: Iterable[Piece], losses: list[Loss]) -> list[dict[str, Any]]:
     """The parts of a reply's texts, or of what the user said."""
-    return [part for piece in pieces if piece.kind != "tool_use" for part in _said(piece, losses)]
+    return [part for piece in pieces if piece.kind != "tool_use" for part in _content(piece, losses)]
 
 
-def _said(piece: Piece, losses: list[Loss]) -> Iterator[dict[str, Any]]:
+def _content(piece: Piece, losses: list[Loss]) -> Iterator[dict[str, Any]]:
     if piece.kind == "thinking" or (piece.role == "assistant" and piece.kind != "assistant"):
         losses.append(Loss(piece.block))
         return
-    for one in shown(piece, losses, _TAKES):
+    for one in texts_and_media(piece, losses, _TAKES):
         yield _inline(one) if isinstance(one, Media) else {"text": one}
 
 
@@ -32,7 +32,7 @@ def call(piece: Piece) -> dict[str, Any]:
 
 def result(piece: Piece, tools: Mapping[str, str], losses: list[Loss]) -> list[dict[str, Any]]:
     """A result, with its pictures behind it. `tools` are those of the calls, by their ids."""
-    content = shown(piece, losses, _TAKES)
+    content = texts_and_media(piece, losses, _TAKES)
     text = "\n".join(one for one in content if isinstance(one, str))
     response = {"error" if piece.error else "output": text}
     answer = {"id": piece.call, "name": tools.get(piece.call, piece.tool), "response": response}

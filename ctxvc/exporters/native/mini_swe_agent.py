@@ -22,11 +22,11 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
     content = arriving(conversation, _AGENT, FORMAT)
     identifier = str(session_id(conversation, setting, _AGENT))
     request = written(formats.Prompt(pieces=content.pieces, system=conversation.system))
+    calls = {piece.call: piece for piece in content.pieces if piece.kind == "tool_use"}
     messages = []
     for message in request.value["messages"]:
-        calls = message.get("tool_calls", [])
-        original = {one["id"]: content.original[one["id"]]._asdict() for one in calls if one["id"] in content.original}
-        messages.append({**message, "ctxvc": original} if original else message)
+        note = content.note(calls[one["id"]] for one in message.get("tool_calls", ()))
+        messages.append({**message, "extra": note} if note else message)
     provider, name = model(conversation, setting)
     info = {
         "exit_status": "",
@@ -38,11 +38,11 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
         },
     }
     document = {"info": info, "messages": messages, "trajectory_format": "mini-swe-agent-1.1"}
-    kept = tuple(loss for loss in content.losses if loss.path != "system")
+    losses = tuple(loss for loss in content.losses if loss.path != "system")
     return NativeSession(
         id=identifier,
         files={PurePosixPath(f"{identifier}.traj.json"): formats.dumps(document)},
-        losses=(*kept, *request.losses),
+        losses=(*losses, *request.losses),
     )
 
 

@@ -11,7 +11,7 @@ from ctxvc.core import display
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import (
     NativeFormat,
     NativeSession,
@@ -108,17 +108,17 @@ class _Messages:
         parts = [part for piece in turn.pieces for part in self._parts(piece)]
         if not turn.human:
             parts = [{**part, "synthetic": True} for part in parts]
-        named = {"providerID": self._provider, "modelID": self._model}
-        return self._message(parts, self._asked, role="user", time={"created": self._ids.time}, model=named)
+        model_ref = {"providerID": self._provider, "modelID": self._model}
+        return self._message(parts, self._asked, role="user", time={"created": self._ids.time}, model=model_ref)
 
     def _parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        for one in shown(piece, self._losses, _TAKES):
+        for one in texts_and_media(piece, self._losses, _TAKES):
             yield _file(one) if isinstance(one, Media) else {"type": "text", "text": one}
 
     def _reply(self, turn: Turn) -> dict[str, Any]:
         identifier = self._ids.next("msg")
-        calls = any(piece.kind == "tool_use" for piece in turn.pieces)
-        reason = "tool-calls" if calls else "stop"
+        self._losses += moved(turn) if self._provider == "anthropic" else []
+        reason = "tool-calls" if turn.calls else "stop"
         parts = [
             {"type": "step-start"},
             *(part for piece in turn.pieces for part in self._spoken(piece, identifier)),
@@ -142,8 +142,8 @@ class _Messages:
     def _spoken(self, piece: Piece, message: str) -> Iterator[dict[str, Any]]:
         if piece.kind == "tool_use":
             part = {"type": "tool", "tool": piece.tool, "callID": piece.call, "state": self._state(piece, message)}
-            original = self._content.original.get(piece.call)
-            yield {**part, "metadata": {"ctxvc": original._asdict()}} if original else part
+            note = self._content.note([piece])
+            yield {**part, "metadata": note} if note else part
         elif piece.kind == "assistant":
             yield {"type": "text", "text": display.decode(piece.body)}
         else:
@@ -152,7 +152,7 @@ class _Messages:
     def _state(self, call: Piece, message: str) -> dict[str, Any]:
         time = {"start": self._ids.time, "end": self._ids.time}
         result = self._results[call.call]
-        content = shown(result, self._losses, _TAKES)
+        content = texts_and_media(result, self._losses, _TAKES)
         text = "\n".join(one for one in content if isinstance(one, str))
         files = [_file(one) for one in content if isinstance(one, Media)]
         state = {"input": arguments(call), "time": time}

@@ -11,10 +11,10 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, shown, turns
+from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.importers.openhands.read import FORMAT, folders
+from ctxvc.importers.openhands.read import FORMAT, NOTE, folders
 
 _AGENT = "openhands"
 #: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.
@@ -22,6 +22,8 @@ _SYSTEM = (
     "You are OpenHands agent, a helpful AI assistant that can interact with a computer to solve tasks. You continue a "
     "conversation that another agent began: its tools may have had other names. Your working folder is {folder}."
 )
+#: Events that OpenHands sends as they are, the new question among them, and those that it keeps at the beginning.
+_MOST_EVENTS, _FIRST_EVENTS = 78, 4
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
@@ -31,12 +33,24 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
     losses = [Loss("system", "a short text") if loss.path == "system" else loss for loss in content.losses]
     folder = PurePosixPath(identifier.hex)
     files = {folder / "base_state.json": wire.compact(_state(conversation, setting, identifier))}
+    note = content.note(piece for piece in content.pieces if piece.kind == "tool_use")
+    if note:
+        files[folder / NOTE] = wire.compact(note["ctxvc"])  # an event has no place for it
     events = [_system(conversation, setting), *_Events(content, losses).all()]
     for number, event in enumerate(events):
         own = event.pop("id", None) or str(uuid.uuid5(identifier, str(number)))
-        whole = {"id": own, "timestamp": stamp(setting).removesuffix("Z"), **event}
-        files[folder / "events" / f"event-{number:05}-{own}.json"] = wire.compact(whole)
-    return NativeSession(id=identifier.hex, files=files, losses=tuple(losses))
+        data = wire.compact({"id": own, "timestamp": stamp(setting).removesuffix("Z"), **event})
+        files[folder / "events" / f"event-{number:05}-{own}.json"] = data
+    return NativeSession(id=identifier.hex, files=files, losses=(*losses, *_summarized(content, len(events))))
+
+
+def _summarized(content: Content, events: int) -> list[Loss]:
+    """What OpenHands itself summarizes as it goes on, unless its condenser is set otherwise: all but a few of the first
+    events and the newest ones. A piece has about one event."""
+    if events <= _MOST_EVENTS:
+        return []
+    summarized = content.pieces[: 1 - _MOST_EVENTS // 2 + _FIRST_EVENTS]
+    return [Loss(piece.block, "OpenHands's own summary of what is more than 80 events") for piece in summarized]
 
 
 def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) -> dict[str, Any]:
@@ -92,11 +106,10 @@ class _Events:
     def _reply(self, turn: Turn, reply: str) -> Iterator[dict[str, Any]]:
         self._losses += moved(turn)
         texts = [_text(display.decode(piece.body)) for piece in turn.pieces if piece.kind == "assistant"]
-        calls = [piece for piece in turn.pieces if piece.kind == "tool_use"]
         self._losses += [Loss(one.block) for one in turn.pieces if one.kind not in ("assistant", "tool_use")]
-        if not calls:
+        if not turn.calls:
             yield self._message("agent", "assistant", texts, llm_response_id=reply)
-        for number, piece in enumerate(calls):
+        for number, piece in enumerate(turn.calls):
             yield self._call(piece, [] if number else texts, reply)
 
     def _call(self, piece: Piece, thought: list[dict[str, Any]], reply: str) -> dict[str, Any]:
@@ -127,7 +140,7 @@ class _Events:
                 "kind": "ObservationEvent"}  # fmt: skip
 
     def _parts(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        for one in shown(piece, self._losses):
+        for one in texts_and_media(piece, self._losses):
             yield _text(one) if isinstance(one, str) else {"type": "image", "image_urls": [one.url]}
 
 

@@ -11,7 +11,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, shown, turns
+from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, texts_and_media, turns
 from ctxvc.exporters.native.session import (
     NativeFormat,
     NativeSession,
@@ -57,8 +57,7 @@ def _entries(
     tools: dict[str, str] = {}
     for turn in turns(content):
         if turn.role == "assistant":
-            tools.update({piece.call: piece.tool for piece in turn.pieces if piece.kind == "tool_use"})
-            calls = any(piece.kind == "tool_use" for piece in turn.pieces)
+            tools.update({call.call: call.tool for call in turn.calls})
             message = {
                 "role": "assistant",
                 "content": [block for piece in turn.pieces for block in _reply(piece, losses)],
@@ -66,20 +65,14 @@ def _entries(
                 "provider": provider,
                 "model": name,
                 "usage": {**_USAGE, "cost": _COST},
-                "stopReason": "toolUse" if calls else "stop",
+                "stopReason": "toolUse" if turn.calls else "stop",
                 "timestamp": time,
             }
-            original = {piece.call: content.original[piece.call] for piece in turn.pieces if _is_mapped(piece, content)}
-            note = {"ctxvc": {call: one._asdict() for call, one in original.items()}} if original else {}
-            yield {"type": "message", "message": message, **note}
+            yield {"type": "message", "message": message, **content.note(turn.calls)}
         elif results := turn.results:
             yield from ({"type": "message", "message": _result(one, tools, time, losses)} for one in results)
         else:
             yield _incoming(turn, time, losses)
-
-
-def _is_mapped(piece: Piece, content: Content) -> bool:
-    return piece.kind == "tool_use" and piece.call in content.original
 
 
 def _reply(piece: Piece, losses: list[Loss]) -> Iterator[dict[str, Any]]:
@@ -114,7 +107,7 @@ def _blocks(piece: Piece, losses: list[Loss]) -> list[dict[str, Any]]:
         {"type": "text", "text": one}
         if isinstance(one, str)
         else {"type": "image", "data": one.data, "mimeType": one.type}
-        for one in shown(piece, losses)
+        for one in texts_and_media(piece, losses)
     ]
 
 

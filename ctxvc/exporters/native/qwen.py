@@ -55,7 +55,7 @@ def _records(content: Content, conversation: Conversation, losses: list[Loss]) -
                     "toolCallResult": {"callId": result.call, "status": "error" if result.error else "success"},
                 }
         else:
-            message = {"role": "user", "parts": gemini_parts.said(turn.pieces, losses)}
+            message = {"role": "user", "parts": gemini_parts.content(turn.pieces, losses)}
             yield {"type": "user", "provenance": "real_user" if turn.human else "system", "message": message}
     yield {
         "type": "system",
@@ -67,15 +67,14 @@ def _records(content: Content, conversation: Conversation, losses: list[Loss]) -
 
 def _reply(turn: Turn, content: Content, model: str, losses: list[Loss]) -> dict[str, Any]:
     losses += moved(turn)
-    calls = [gemini_parts.call(piece) for piece in turn.pieces if piece.kind == "tool_use"]
-    parts = [*gemini_parts.said(turn.pieces, losses), *({"functionCall": call} for call in calls)]
-    original = {call["id"]: content.original[call["id"]]._asdict() for call in calls if call["id"] in content.original}
+    calls = [gemini_parts.call(piece) for piece in turn.calls]
+    parts = [*gemini_parts.content(turn.pieces, losses), *({"functionCall": call} for call in calls)]
     return {
         "type": "assistant",
         "provenance": "assistant_output",
         "model": model,
         "message": {"role": "model", "parts": parts},
-        **({"ctxvc": original} if original else {}),
+        **content.note(turn.calls),
     }
 
 

@@ -9,7 +9,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
 from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini_edit import items, media_block
-from ctxvc.forms.values import objects, text_of
+from ctxvc.forms.values import objects, taken_over, text_of
 
 #: How texts begin that the host puts before what a person says.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")
@@ -90,7 +90,7 @@ def calls(record: Mapping[str, Any]) -> tuple[Part, ...]:
         match request:
             case {"id": str(call), "name": str(name)} if call:
                 parts.setdefault(call, wire.call_part(name, call, wire.compact(request.get("args", {}))))
-    return tuple(parts.values())
+    return taken_over(parts.values(), record.get("ctxvc"))
 
 
 def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:

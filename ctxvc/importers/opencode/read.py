@@ -17,7 +17,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.core.recording.usage import sound
 from ctxvc.forms import elements
-from ctxvc.forms.values import text_in
+from ctxvc.forms.values import taken_over, text_in
 from ctxvc.importers.opencode.database import Session, Stored, Tree
 
 FORMAT = "opencode"
@@ -296,7 +296,9 @@ def _reply(parts: list[dict[str, Any]], caller: Origin) -> tuple[Part, ...]:
             case {"type": "reasoning", "text": str(text)}:
                 reply.append(_thinking(text, part.get("metadata")))
             case {"type": "tool", "callID": str(call), "tool": str(name), "state": dict(state)} if call:
-                reply.append(wire.call_part(name, call, wire.compact(state.get("input", {})), origin=caller))
+                part_of_call = wire.call_part(name, call, wire.compact(state.get("input", {})), origin=caller)
+                metadata = part.get("metadata")
+                reply += taken_over([part_of_call], metadata.get("ctxvc") if isinstance(metadata, dict) else None)
     return tuple(reply)
 
 

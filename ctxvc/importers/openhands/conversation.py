@@ -68,13 +68,14 @@ def source_of(state: Any, path: Path) -> str:
 class Conversation:
     """The state after the events so far."""
 
-    def __init__(self, path: Path, state: Any) -> None:
+    def __init__(self, path: Path, state: Any, note: Any = None) -> None:
+        """`note` is what an export of ours says of its calls."""
         self._state = state
         self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
         self._scope = name_rules.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
         self._model = text_at(state, "agent", "llm", "model")
-        self._messages = Messages(self._model, _usage_by_response(state), by_agent=is_subagent)
+        self._messages = Messages(self._model, _usage_by_response(state), note, by_agent=is_subagent)
         self._instructions: list[str] = []
         self._newest = ""  # id of the newest event
         self._key = ""  # key of the newest message

@@ -8,7 +8,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.forms import elements
-from ctxvc.forms.values import objects, text_of
+from ctxvc.forms.values import objects, taken_over, text_of
 from ctxvc.importers.documents import mapping
 
 #: Stands before what a tool gave back when it failed.
@@ -21,9 +21,10 @@ class Messages:
     `by_agent`: the conversation is a sub-agent's, and the user in it another agent.
     """
 
-    def __init__(self, model: str, usage: Mapping[str, dict[str, int]], *, by_agent: bool) -> None:
+    def __init__(self, model: str, usage: Mapping[str, dict[str, int]], note: Any = None, *, by_agent: bool) -> None:
         self._model = model
         self._usage = usage
+        self._note = note
         self._by_agent = by_agent
         self._tools: dict[str, str] = {}  # call → tool
 
@@ -41,7 +42,7 @@ class Messages:
             call = self._call(event)
             if call is None:
                 return "its call has no name or id"
-            parts.append(call)
+            parts += taken_over([call], self._note)
         else:
             is_reply = False
             parts = self._result(kind, event)

@@ -23,6 +23,8 @@ from ctxvc.importers.protocol import Importer, Stamp, State, single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "openhands"
+#: The file of an export of ours with what calls were in the agent that the conversation was taken over from.
+NOTE = "ctxvc.json"
 
 _STATE = "base_state.json"
 _EVENTS = "events"
@@ -81,7 +83,7 @@ def events(recording: Recording) -> Iterator[Event]:
     numbered = _event_files(recording.path)
     if not numbered:
         raise BadInput(f"{recording.path}: no {_EVENTS}/event-*.json beside it")
-    conversation = Conversation(recording.path, state)
+    conversation = Conversation(recording.path, state, _note(recording))
     yield conversation.opened()
     if not isinstance(state, dict):
         yield Warned(text="base_state.json is no JSON object: the model, the folder and token counts are unknown")
@@ -103,6 +105,15 @@ def events(recording: Recording) -> Iterator[Event]:
         yield from conversation.events(event, number)
         for bad in file.misread.values():
             yield Warned(text=f"event {number}: {bad} bytes are not UTF-8 and are kept as U+DC80 to U+DCFF")
+
+
+def _note(recording: Recording) -> Any:
+    """What an export of ours wrote beside the events, on calls of other agents; None for nothing."""
+    place = recording.path.with_name(NOTE)
+    try:
+        return wire.parse(recording.sibling(place).document()) if place.is_file() else None
+    except (ValueError, BadInput):
+        return None
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:

@@ -1,10 +1,12 @@
-"""The clients that take up sessions of ours: how each goes on with one, without a terminal."""
+"""The clients that go on with sessions of ours: how each does it, without a terminal."""
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +14,12 @@ from tempfile import TemporaryDirectory
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native import native_format
 from ctxvc.exporters.native.content import arriving
+from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import NativeSession, Setting
+from ctxvc.forms import form
 from ctxvc.store.store import create
+from tests.exporters.arrival import Arrival, compared, of_pieces, of_request
 from tests.exporters.trips import imported
-from tests.hosts.native.arrival import Arrival, compared, of_pieces, of_request
 from tests.hosts.wire import play
 from tests.hosts.wire.agents import CLIENTS, Client, Place
 from tests.hosts.wire.model import Script, say
@@ -23,16 +27,25 @@ from tests.hosts.wire.tap import Passed, tapped
 from tests.hosts.wire.upstream import serve
 
 ASKED = "Now say goodbye, please."
-_PATIENCE = 400
+_PATIENCE = 600
 
 
 @dataclass(frozen=True)
 class Resuming:
-    """A client of `CLIENTS`, and the arguments with which it goes on with a session in its first run."""
+    """A client of `CLIENTS`, and the arguments with which it goes on with a session.
+
+    `unlimited` makes it send all that it has, `env` too, whatever it would shorten by itself.
+    """
 
     agent: str
     client: str
     arguments: Callable[[str], Sequence[str]]
+    unlimited: Callable[[Place], None] = lambda _: None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> Client:
+        return next(client for client in CLIENTS if client.name == self.client)
 
 
 def _codex(session: str) -> Sequence[str]:
@@ -52,89 +65,104 @@ def _gemini(session: str) -> Sequence[str]:
     return ("--yolo", "--skip-trust", "-m", "gemini-2.5-pro", "--resume", session, "-p", ASKED)
 
 
+def _gemini_unlimited(place: Place) -> None:
+    """Has Gemini CLI send old results whole."""
+    path = place.home / ".gemini" / "settings.json"
+    settings = json.loads(path.read_text())
+    masking = {"protectionThresholdTokens": 100_000_000}
+    path.write_text(json.dumps({**settings, "contextManagement": {"tools": {"outputMasking": masking}}}))
+
+
 def _qwen(session: str) -> Sequence[str]:
     return ("--yolo", "--auth-type", "openai", "--resume", session, "-p", ASKED)
-
-
-def _openhands(session: str) -> Sequence[str]:
-    return ("--headless", "--json", "--override-with-envs", "--resume", session, "-t", ASKED)
 
 
 def _copilot(session: str) -> Sequence[str]:
     return ("--allow-all-tools", "--allow-all-paths", f"--resume={session}", "-p", ASKED)
 
 
+def _openhands(session: str) -> Sequence[str]:
+    return ("--headless", "--json", "--override-with-envs", "--resume", session, "-t", ASKED)
+
+
+def _openhands_unlimited(place: Place) -> None:
+    """Has OpenHands summarize nothing; its variables still name model, key and address."""
+    folder = place.home / ".openhands"
+    folder.mkdir(exist_ok=True)
+    llm = {"model": "openai/gpt-4.1", "api_key": "not-a-key"}
+    condenser = {"kind": "LLMSummarizingCondenser", "llm": {**llm, "usage_id": "condenser"}, "max_size": 1_000_000}
+    agent = {"kind": "Agent", "llm": {**llm, "usage_id": "agent"}, "condenser": condenser}
+    (folder / "agent_settings.json").write_text(json.dumps(agent))
+
+
+_WIDE = {"COPILOT_PROVIDER_MAX_PROMPT_TOKENS": "10000000"}
 RESUMING: Sequence[Resuming] = (
-    *(Resuming("copilot", f"copilot-{form}", _copilot) for form in ("chat", "responses", "messages")),
-    Resuming("openhands", "openhands-openai", _openhands),
-    Resuming("openhands", "openhands-anthropic", _openhands),
-    Resuming("gemini", "gemini", _gemini),
-    Resuming("qwen", "qwen", _qwen),
-    Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),
-    Resuming("opencode", "opencode-openai", _opencode("openai/gpt-5.1")),
     Resuming("codex", "codex-functions", _codex),
-    Resuming("pi", "pi-anthropic", _pi("anthropic/claude-sonnet-4-5")),
+    Resuming("opencode", "opencode-openai", _opencode("openai/gpt-5.1")),
+    Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),
     Resuming("pi", "pi-openai", _pi("openai/gpt-5.1")),
+    Resuming("pi", "pi-anthropic", _pi("anthropic/claude-sonnet-4-5")),
+    Resuming("gemini", "gemini", _gemini, _gemini_unlimited),
+    Resuming("copilot", "copilot-chat", _copilot, env=_WIDE),
+    Resuming("copilot", "copilot-responses", _copilot, env=_WIDE),
+    Resuming("copilot", "copilot-messages", _copilot, env=_WIDE),
+    Resuming("qwen", "qwen", _qwen, env={"OPENAI_MODEL": "qwen3-vl-plus"}),
+    Resuming("openhands", "openhands-openai", _openhands, _openhands_unlimited),
+    Resuming("openhands", "openhands-anthropic", _openhands, _openhands_unlimited),
 )
 
 
-def client_of(resuming: Resuming) -> Client:
-    return next(client for client in CLIENTS if client.name == resuming.client)
-
-
-def arrival(resuming: Resuming, recording: Path) -> Arrival:
+def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> tuple[Arrival, NativeSession]:
     """What of a recording's prompt the upstream gets when the client goes on with the session that we write of it."""
-    client = client_of(resuming)
+    client = resuming.program
     with (
         play.laid(client) as (place, env),
-        TemporaryDirectory() as folder,
-        create(Path(folder) / "store") as store,
+        _imported(recording) as conversation,
         serve(script := Script()) as upstream,
         tapped(upstream.url) as tap,
     ):
-        conversation = imported(store, recording)
-        own = {**env, **play.filled(client, tap.url)}
-        session = written(resuming.agent, conversation, place, own)
+        if unlimited:
+            resuming.unlimited(place)
+        own = {**env, **play.filled(client, tap.url), **resuming.env}
+        session = put(resuming.agent, conversation, place, own)
         script.begin([say("Goodbye.")], [], compacts=False)
-        command = [*play.pointed(client, tap.url), *resuming.arguments(session.id)]
-        result = subprocess.run(
-            command,
-            cwd=place.project,
-            env=own,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-        shown = (result.returncode, result.stdout[-2000:], result.stderr[-2000:])
-        assert result.returncode == 0, shown
-        requests = [one for one in tap.passed() if one.method == "POST" and _is_main(one)]
-        assert requests, shown
-        content = arriving(
-            conversation, resuming.agent, native_format(resuming.agent).format, items=resuming.agent == "codex"
-        )
-        return compared(list(of_pieces(content.pieces)), of_request(requests[0]))
+        output = _run([*play.pointed(client, tap.url), *resuming.arguments(session.id)], place, own)
+        requests = [one for one in tap.passed() if _goes_on(one)]
+        assert requests, output
+        is_codex = resuming.agent == "codex"
+        content = arriving(conversation, resuming.agent, native_format(resuming.agent).format, items=is_codex)
+        return compared(list(of_pieces(content.pieces)), of_request(requests[0].path, requests[0].body)), session
 
 
-def _is_main(passed: Passed) -> bool:
-    return ASKED.encode() in passed.body and len(passed.body) > 5_000
+@contextmanager
+def _imported(recording: Path) -> Iterator[Conversation]:
+    with TemporaryDirectory() as folder, create(Path(folder) / "store") as store:
+        yield imported(store, recording)
 
 
-def written(agent: str, conversation: Conversation, place: Place, env: dict[str, str]) -> NativeSession:
-    """The session of a conversation, where the client looks for it."""
+def put(agent: str, conversation: Conversation, place: Place, env: Mapping[str, str]) -> NativeSession:
+    """The session of a conversation, where the client looks for it, or taken in by it."""
     native = native_format(agent)
-    setting = Setting(folder=place.project, time=datetime.now(timezone.utc))
-    session = native.write(conversation, setting)
+    session = native.write(conversation, Setting(folder=place.project, time=datetime.now(timezone.utc)))
     folder = native.folder(place.project, place.home, env) if native.folder else place.folder / "written"
-    for name, data in session.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    assert installed(session, folder)
     if native.install:
-        command = native.install(folder / next(iter(session.files)))
-        result = subprocess.run(
-            command, cwd=place.project, env=env, capture_output=True, text=True, timeout=_PATIENCE, check=False
-        )
-        assert result.returncode == 0, (result.stdout[-2000:], result.stderr[-2000:])
+        _run(native.install(folder / next(iter(session.files))), place, env)
     return session
+
+
+def _run(command: Sequence[str], place: Place, env: Mapping[str, str]) -> tuple[str, str]:
+    """Runs a client's command to its end; what it printed."""
+    result = subprocess.run(
+        command, cwd=place.project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=_PATIENCE, check=False,
+    )  # fmt: skip
+    printed = result.stdout[-2000:], result.stderr[-2000:]
+    assert result.returncode == 0, (result.returncode, *printed)
+    return printed
+
+
+def _goes_on(passed: Passed) -> bool:
+    """Whether a request is the conversation's, and none beside it, as for a title: it has tools."""
+    is_call = passed.method == "POST" and form.of(passed.path) is not None and ASKED.encode() in passed.body
+    return is_call and (b'"tools"' in passed.body or b"additional_tools" in passed.body)

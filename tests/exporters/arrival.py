@@ -15,7 +15,6 @@ from ctxvc.core.ledger.block import Part
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, plain_text
 from ctxvc.forms import form
-from tests.hosts.wire.tap import Passed
 
 #: What clients say for a result without a text.
 NOTHING = frozenset({"", "(no tool output)"})
@@ -30,6 +29,8 @@ class Unit:
     name: str = ""
     call: str = field(default="", compare=False)
     role: str = field(default="", compare=False)
+    #: The texts of a result that has several, together as some readers put them.
+    joined: str = field(default="", compare=False)
     #: The block in whose place it stands.
     block: str = field(default="", compare=False)
 
@@ -55,11 +56,11 @@ def of_pieces(pieces: Iterable[Piece]) -> Iterator[Unit]:
         yield from (replace(unit, block=piece.block, role=piece.role) for unit in units)
 
 
-def of_request(passed: Passed) -> list[Unit]:
-    """What a request says."""
-    own = form.of(passed.path)
-    assert own, passed.path
-    prompt = own.prompt(passed.body)
+def of_request(path: str, body: bytes) -> list[Unit]:
+    """What a request says that was sent to a path."""
+    own = form.of(path)
+    assert own, path
+    prompt = own.prompt(body)
     parts = [part for message in own.reader().messages(prompt.messages) for part in message.parts]
     return [replace(unit, role=part.role) for part in parts for unit in _of_part(part)]
 
@@ -82,7 +83,7 @@ def _units(kind: str, body: bytes, extra: Any, tool: str, call: str, block: Any)
             yield Unit("call", repr(display.decode(body) if arguments is None else _sorted(arguments)), tool, call)
         case "tool_result":
             texts = [text for text in plain_text(body, extra).split("\n") if text not in ("[image]", "[document]")]
-            yield Unit("result", "\n".join(texts), call=call)
+            yield Unit("result", "\n".join(texts), call=call, joined="".join(_texts(block)))
             yield from _pictures(block.get("content") or ())
         case "image" | "document":
             yield from _pictures([block])
@@ -90,6 +91,11 @@ def _units(kind: str, body: bytes, extra: Any, tool: str, call: str, block: Any)
             yield Unit("other", display.decode(body))
         case _:
             yield Unit("text", display.decode(body))
+
+
+def _texts(block: Any) -> Iterator[str]:
+    content = block.get("content") or ()
+    return (item["text"] for item in content if isinstance(item, dict) and isinstance(item.get("text"), str))
 
 
 def _pictures(blocks: Sequence[Any]) -> Iterator[Unit]:
@@ -169,4 +175,6 @@ def _places(
 def _same(unit: Unit, other: Unit) -> bool:
     if (unit.kind, unit.name) != (other.kind, other.name):
         return False
-    return unit.text == other.text or (unit.kind == "result" and not unit.text.strip() and other.text in NOTHING)
+    return other.text in (unit.text, unit.joined or unit.text) or (
+        unit.kind == "result" and not unit.text.strip() and other.text in NOTHING
+    )
