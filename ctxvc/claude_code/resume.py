@@ -21,6 +21,7 @@ import msgspec
 
 from ctxvc.claude_code import transcript
 from ctxvc.core import display
+from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt import formats
@@ -125,8 +126,13 @@ def _uncut(ledger: Ledger) -> Ledger:
 
 
 def _as_line(piece: Piece) -> Piece:
-    """The piece as a line of ours has it: the host writes system messages itself, from lines that only it can make."""
-    return msgspec.structs.replace(piece, role="user", kind="user") if piece.role == "system" else piece
+    """The piece as a line of ours has it: the host writes system messages itself, from lines that only it can make.
+
+    A call of another agent's tool is one of the host's own where that does the same.
+    """
+    if piece.role == "system":
+        return msgspec.structs.replace(piece, role="user", kind="user")
+    return tools.of_agent(piece, "claude-code")
 
 
 def _by_call(content: list[Piece]) -> list[Piece]:

@@ -137,13 +137,15 @@ def _origin(value: Any, kind: object) -> Origin:
     if isinstance(kind, str) and kind not in ("", "unknown"):
         return "human" if kind.startswith("user.") else "client"
     text = value.get("text") if isinstance(value, dict) else None
-    if not isinstance(text, str):
-        return "human"
+    return "client" if isinstance(text, str) and is_clients(text) else "human"
+
+
+def is_clients(text: str) -> bool:
+    """Whether a text has the marks of those that Codex puts in."""
     start, end = text[:200].lstrip().lower(), text[-200:].rstrip().lower()
     if not start.startswith(_CLIENT_STARTS):
-        return "human"
-    marked = any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CLIENT_MARKS)
-    return "client" if marked else "human"
+        return False
+    return any(start.startswith(opening) and end.endswith(closing) for opening, closing in _CLIENT_MARKS)
 
 
 def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.outline import Piece
+
 Act = Literal["run", "read", "write", "edit", "search", "find", "list", "plan", "fetch"]
 
 #: What must be known of a call to be one of these.
@@ -152,6 +157,29 @@ _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
     ),
     "mini-swe-agent": (_Tool("run", "bash", {"command": "command"}),),
 }
+
+
+def of_agent(piece: Piece, agent: str) -> Piece:
+    """The piece with the call that an agent would have made; itself where it is no call, or there is no equal tool.
+
+    A call that was another before, as our metadata on it says, is taken for that one.
+    """
+    call = call_of(piece)
+    if call is None:
+        return piece
+    own = equal(call, agent) or call
+    if own == (piece.tool, wire.parsed(piece.body, dict)):
+        return piece
+    return msgspec.structs.replace(piece, tool=own.tool, body=wire.compact(own.arguments), extra={})
+
+
+def call_of(piece: Piece) -> Call | None:
+    """The call that a piece is, as the agent made it that it was first taken over from; None for one without an object
+    of arguments."""
+    arguments = wire.parsed(piece.body, dict) if piece.kind == "tool_use" and piece.ext == "json" else None
+    if arguments is None:
+        return None
+    return original(wire.own_metadata(piece.extra)) or Call(piece.tool, arguments)
 
 
 def original(metadata: Mapping[str, Any]) -> Call | None:

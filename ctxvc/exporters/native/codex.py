@@ -14,6 +14,7 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, arriving
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
+from ctxvc.forms.items import is_clients
 from ctxvc.forms.losses import Loss
 from ctxvc.forms.responses_writer import written
 
@@ -26,7 +27,7 @@ _LIMIT = 10_000_000
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The rollout. Its instructions are Codex's own, and results are not known to have failed."""
-    content = arriving(conversation, _AGENT, _FORMAT, items=True)
+    content = arriving(conversation, _AGENT, _FORMAT, items=True, own_context=is_clients)
     identifier = str(session_id(conversation, setting, _AGENT))
     losses = list(content.losses)
     time = stamp(setting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -67,35 +67,47 @@ class Media(NamedTuple):
         return f"data:{self.type};base64,{self.data}"
 
 
-def arriving(conversation: Conversation, agent: str, format: str, *, items: bool = False) -> Content:
+def arriving(
+    conversation: Conversation,
+    agent: str,
+    format: str,
+    *,
+    items: bool = False,
+    own_context: Callable[[str], bool] = lambda _: False,
+) -> Content:
     """The prompt as it may stand in a session of an agent whose own recordings have this format.
 
     `items`: it has those of the Responses API. Thinking is bound to all before it: it arrives only there, where the
-    session has it from the same agent, and nothing was taken out. Raises: Refused if there is no message yet.
+    session has it from the same agent, and nothing was taken out. `own_context` tells the texts that the agent puts in
+    by itself, anew when it goes on. Raises: Refused if there is no message yet.
     """
     ledger = conversation.ledger
     losses = list(_losses(conversation))
     original: dict[str, tools.Call] = {}
     content: list[Piece] = []
+    by_people = frozenset(row.id for row in ledger.rows() if row.origin == "human")
     keeps_thinking = items and _is_unbroken(conversation, format)
     for piece in sendable(conversation.prompt(), ledger.meta.render):
         if piece.kind == "thinking" and not keeps_thinking:
             losses.append(Loss(piece.block))
             continue
-        if piece.role == "system" and _is_from(conversation, format):
+        if (piece.role == "system" and _is_from(conversation, format)) or (
+            piece.kind in ("user", "system")
+            and piece.block not in by_people
+            and own_context(display.decode(piece.body))
+        ):
             losses.append(Loss(piece.block, "the agent's own"))
             continue
         arrived = _arrived(piece, agent) if items else _plain(_arrived(piece, agent), losses)
         if arrived.tool != piece.tool:
             losses.append(Loss(f"{piece.block}.name", arrived.tool))
-        if (arrived.tool, arrived.body) != (piece.tool, piece.body) and (before := _call(piece)):
+        if (arrived.tool, arrived.body) != (piece.tool, piece.body) and (before := tools.call_of(piece)):
             original[piece.call] = before
         content.append(arrived)
     if not content:
         raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
-    human = frozenset(row.id for row in ledger.rows() if row.origin == "human")
     own = {piece.block for piece in content if isinstance(piece, OwnText)}
-    return Content(content, losses, human - own, original)
+    return Content(content, losses, by_people - own, original)
 
 
 def _losses(conversation: Conversation) -> Iterator[Loss]:
@@ -122,26 +134,7 @@ def _is_unbroken(conversation: Conversation, format: str) -> bool:
 def _arrived(piece: Piece, agent: str) -> Piece:
     if piece.role == "system":
         return msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
-    before = _call(piece)
-    if before is None:
-        return piece
-    call = tools.equal(before, agent) or before
-    if call == (piece.tool, wire.parsed(piece.body, dict)):
-        return piece
-    return msgspec.structs.replace(piece, tool=call.tool, body=wire.compact(call.arguments), extra={})
-
-
-def _call(piece: Piece) -> tools.Call | None:
-    """The call that a piece is, as the agent made it that it was first taken over from; None for one without an object
-    of arguments."""
-    if piece.kind != "tool_use" or piece.ext != "json":
-        return None
-    arguments: dict[str, Any] | None = wire.parsed(piece.body, dict)
-    return (
-        arguments
-        if arguments is None
-        else tools.original(wire.own_metadata(piece.extra)) or tools.Call(piece.tool, arguments)
-    )
+    return tools.of_agent(piece, agent)
 
 
 def _plain(piece: Piece, losses: list[Loss]) -> Piece:

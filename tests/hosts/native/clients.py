@@ -129,9 +129,10 @@ def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> t
         output = _run([*play.pointed(client, tap.url), *resuming.arguments(session.id)], place, own)
         requests = [one for one in tap.passed() if _goes_on(one)]
         assert requests, output
-        is_codex = resuming.agent == "codex"
-        content = arriving(conversation, resuming.agent, native_format(resuming.agent).format, items=is_codex)
-        return compared(list(of_pieces(content.pieces)), of_request(requests[0].path, requests[0].body)), session
+        lost = {loss.path for loss in session.losses if loss.change == "the agent's own"}
+        content = arriving(conversation, resuming.agent, native_format(resuming.agent).format, items=is_codex(resuming))
+        pieces = [piece for piece in content.pieces if piece.block not in lost]
+        return compared(list(of_pieces(pieces)), of_request(requests[0].path, requests[0].body)), session
 
 
 @contextmanager
@@ -166,3 +167,7 @@ def _goes_on(passed: Passed) -> bool:
     """Whether a request is the conversation's, and none beside it, as for a title: it has tools."""
     is_call = passed.method == "POST" and form.of(passed.path) is not None and ASKED.encode() in passed.body
     return is_call and (b'"tools"' in passed.body or b"additional_tools" in passed.body)
+
+
+def is_codex(resuming: Resuming) -> bool:
+    return resuming.agent == "codex"
