@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc import exporters
+from ctxvc.exporters.native import AGENTS
 from tests.cli.conftest import Run
 
 
@@ -52,7 +53,7 @@ def test_a_revision_of_another_session_and_scope_can_be_written(run: Run, built:
 def test_options_of_other_formats_are_refused(run: Run, built: Path) -> None:
     for words, reason in (
         (("--file", "a.py"), "requires --format agent-trace"),
-        (("--install",), "require --format claude-code"),
+        (("--install",), "requires the format of an agent"),
         (("--format", "nonsense"), "nonsense"),
     ):
         result = run("export", *words, folder=built)
@@ -71,3 +72,39 @@ def test_an_export_comes_back_as_the_session_it_is(run: Run, project: Path) -> N
     result = run("import", "trace.jsonl", "--json", folder=project)
     (item,) = json.loads(result.stdout)["items"]
     assert (item["session"], item["created"], item["units"]) == ("demo", False, 0)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_is_written_where_its_agent_finds_it(run: Run, project: Path, agent: str) -> None:
+    before = files(Path.home())
+    result = run("export", "--format", agent, "--install", folder=project)
+    if agent == "opencode":
+        assert (result.exit_code, "opencode takes sessions in itself" in result.stderr) == (2, True)
+        return
+
+    again = run("export", "--format", agent, "--install", "--json", folder=project)
+
+    new = files(Path.home()) - before
+    assert (result.exit_code, again.exit_code) == (0, 0), result.stderr
+    assert result.stdout.startswith(f"cd {project}")
+    assert json.loads(again.stdout)["file"] in new
+    assert len(new) > 1 or agent == "mini-swe-agent"  # whose runs have no time, so that the second is the first
+    assert not [path for path in new if path.endswith(".new")]
+
+
+def test_the_agents_own_command_takes_a_file_in(run: Run, project: Path) -> None:
+    result = run("export", "--format", "opencode", "-o", "session.json", folder=project)
+
+    identifier = json.loads((project / "session.json").read_bytes())["info"]["id"]
+    line = f"cd {project} && opencode import {project / 'session.json'} && opencode --session {identifier}\n"
+    assert result.stdout == line
+
+
+def test_a_session_that_is_a_folder_is_no_output(run: Run, project: Path) -> None:
+    result = run("export", "--format", "openhands", folder=project)
+
+    assert (result.exit_code, "use --install" in result.stderr) == (2, True)
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*") if path.is_file()}

@@ -165,9 +165,13 @@ def test_what_left_the_prompt_is_a_stub_with_its_address(store: Store) -> None:
     with Session.open(store.path, name=name) as opened:
         row = next(row for row in opened.ledger().rows() if row.kind == "tool_result" and row.bytes > 1_000)
         opened.archive([row.id])
-    session = written("pi", conversation(store, name))
+    setting = Setting(folder=Path("/work/p"), time=TIME, recovery="(ctxvc recover prints it)")
+    session = native_format("pi").write(conversation(store, name), setting)
+    lines = next(iter(session.files.values())).decode().splitlines()
 
-    assert f"[archived {row.handle}" in next(iter(session.files.values())).decode()
+    assert "(ctxvc recover prints it)" in lines[2]
+    assert f"[archived {row.handle}" in "".join(lines[3:])
+    assert "recover" not in next(iter(written("pi", imported(store, DATA / RECORDINGS[2])).files.values())).decode()
 
 
 def test_gemini_finds_the_project_that_it_knows(tmp_path: Path) -> None:

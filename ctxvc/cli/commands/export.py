@@ -74,7 +74,9 @@ def export_native(app: App, revision: str, agent: str, target: Path | None, *, i
         folder = _worked_in(snapshot, project_root(app.folder).resolve())
         conversation, now = Conversation(stored.store, snapshot), datetime.now(timezone.utc)
         for copy in count():
-            session = native.write(conversation, Setting(folder=folder, time=now, copy=copy))
+            recovery = RECOVERY.format(session=snapshot.session)
+            setting = Setting(folder=folder, time=now, copy=copy, recovery=recovery)
+            session = native.write(conversation, setting)
             place = native.folder(folder, Path.home(), app.env) if install and native.folder else None
             if place is None or installed(session, place):
                 break
@@ -192,6 +194,11 @@ def _installed(place: Path, data: bytes) -> bool:
     return True
 
 
+#: What a session for another agent says of stubs in it.
+RECOVERY = (
+    "(What a text like `archived B17@1a2b3c` in brackets stands for is printed by "
+    "`ctxvc recover B17 --session {session}`.)"
+)
 #: The names that formats had before.
 _FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
 _DEFAULT = "anthropic-messages"

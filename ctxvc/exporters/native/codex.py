@@ -27,7 +27,7 @@ _LIMIT = 10_000_000
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The rollout. Its instructions are Codex's own, and results are not known to have failed."""
-    content = arriving(conversation, _AGENT, _FORMAT, items=True, own_context=is_clients)
+    content = arriving(conversation, setting, _AGENT, _FORMAT, items=True, own_context=is_clients)
     identifier = str(session_id(conversation, setting, _AGENT))
     losses = list(content.losses)
     time = stamp(setting)

@@ -17,8 +17,12 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.core.prompt.sanitise import OwnText, sendable
 from ctxvc.errors import Phrase, Refused
 from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native.session import Setting
 from ctxvc.forms.losses import Loss
 from ctxvc.forms.values import without
+
+#: How a stub begins, and what a mask leaves.
+_STUBS = ("[archived ", "[masked ")
 
 
 class Content(NamedTuple):
@@ -69,6 +73,7 @@ class Media(NamedTuple):
 
 def arriving(
     conversation: Conversation,
+    setting: Setting,
     agent: str,
     format: str,
     *,
@@ -81,33 +86,36 @@ def arriving(
     session has it from the same agent, and nothing was taken out. `own_context` tells the texts that the agent puts in
     by itself, anew when it goes on. Raises: Refused if there is no message yet.
     """
-    ledger = conversation.ledger
+    by_people = frozenset(row.id for row in conversation.ledger.rows() if row.origin == "human")
+    sent = sendable(conversation.prompt(), conversation.ledger.meta.render)
+    if not sent:
+        raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
+    is_agents = _is_from(conversation, format)
+    keeps_thinking = items and is_agents and _is_unbroken(conversation)
     losses = list(_losses(conversation))
     original: dict[str, tools.Call] = {}
-    content: list[Piece] = []
-    by_people = frozenset(row.id for row in ledger.rows() if row.origin == "human")
-    keeps_thinking = items and _is_unbroken(conversation, format)
-    for piece in sendable(conversation.prompt(), ledger.meta.render):
+    content = list(_beginning(sent, setting))
+    for piece in sent:
+        is_text = piece.kind in ("user", "system") and piece.block not in by_people
         if piece.kind == "thinking" and not keeps_thinking:
             losses.append(Loss(piece.block))
-            continue
-        if (piece.role == "system" and _is_from(conversation, format)) or (
-            piece.kind in ("user", "system")
-            and piece.block not in by_people
-            and own_context(display.decode(piece.body))
-        ):
+        elif (is_agents and piece.role == "system") or (is_text and own_context(display.decode(piece.body))):
             losses.append(Loss(piece.block, "the agent's own"))
-            continue
-        arrived = _arrived(piece, agent) if items else _plain(_arrived(piece, agent), losses)
-        if arrived.tool != piece.tool:
-            losses.append(Loss(f"{piece.block}.name", arrived.tool))
-        if (arrived.tool, arrived.body) != (piece.tool, piece.body) and (before := tools.call_of(piece)):
-            original[piece.call] = before
-        content.append(arrived)
-    if not content:
-        raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
+        else:
+            arrived = tools.of_agent(_said_by_user(piece), agent)
+            if arrived is not piece and (call := tools.call_of(piece)):
+                original[piece.call] = call
+                losses += [Loss(f"{piece.block}.name", arrived.tool)] * (arrived.tool != piece.tool)
+            content.append(arrived if items else _plain(arrived, losses))
     own = {piece.block for piece in content if isinstance(piece, OwnText)}
     return Content(content, losses, by_people - own, original)
+
+
+def _beginning(sent: Sequence[Piece], setting: Setting) -> Iterator[Piece]:
+    """Where stubs stand in the prompt, how the agent gets back what left it."""
+    has_stubs = any(isinstance(piece, OwnText) and display.decode(piece.body).startswith(_STUBS) for piece in sent)
+    if has_stubs and setting.recovery:
+        yield OwnText(message=0, role="user", kind="user", body=display.encode(setting.recovery))
 
 
 def _losses(conversation: Conversation) -> Iterator[Loss]:
@@ -123,18 +131,17 @@ def _is_from(conversation: Conversation, format: str) -> bool:
     return source is not None and source.format == format
 
 
-def _is_unbroken(conversation: Conversation, format: str) -> bool:
-    """Whether an agent's own session has all that it had when its thinking was signed."""
+def _is_unbroken(conversation: Conversation) -> bool:
+    """Whether all is in the prompt that was there when the thinking in it was signed."""
     ledger = conversation.ledger
-    if not _is_from(conversation, format) or ledger.groups:
-        return False
-    return all(row.state in ("visible", "pinned") for row in ledger.rows())
+    return not ledger.groups and all(row.state in ("visible", "pinned") for row in ledger.rows())
 
 
-def _arrived(piece: Piece, agent: str) -> Piece:
-    if piece.role == "system":
-        return msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
-    return tools.of_agent(piece, agent)
+def _said_by_user(piece: Piece) -> Piece:
+    """A message of the system in mid-conversation as the user's, which every agent has."""
+    if piece.role != "system":
+        return piece
+    return msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
 
 
 def _plain(piece: Piece, losses: list[Loss]) -> Piece:

@@ -26,7 +26,7 @@ _VERSION = "1.0.102"
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The folder. A message with several texts is several."""
-    content = arriving(conversation, _AGENT, FORMAT)
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses, time = list(content.losses), stamp(setting)
     events = [_start(setting, str(identifier), time), *_Events(content, identifier, losses).all()]

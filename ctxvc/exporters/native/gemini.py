@@ -29,7 +29,7 @@ _WHOLE, _SHORTENED = 180_000, 110_000
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The session. Who said what in the user's name is not in it."""
-    content = arriving(conversation, _AGENT, FORMAT)
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     time, losses = stamp(setting), [*content.losses, *_shortened(content)]
     header = {

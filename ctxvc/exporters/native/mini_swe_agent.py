@@ -19,7 +19,7 @@ _VERSION = "2.4.6"
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The run. Who wrote a text in the user's name is not in it."""
-    content = arriving(conversation, _AGENT, FORMAT)
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = str(session_id(conversation, setting, _AGENT))
     request = written(formats.Prompt(pieces=content.pieces, system=conversation.system))
     calls = {piece.call: piece for piece in content.pieces if piece.kind == "tool_use"}

@@ -34,7 +34,7 @@ _NO_TOKENS = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "wri
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The document. What no person wrote is marked as synthetic, as opencode's own additions are."""
-    content = arriving(conversation, _AGENT, FORMAT)
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     losses = list(content.losses)
     ids = _Ids(str(session_id(conversation, setting, _AGENT)), milliseconds(setting))
     messages = list(_Messages(content, conversation, setting, ids, losses).all())

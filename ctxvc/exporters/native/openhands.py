@@ -28,7 +28,7 @@ _MOST_EVENTS, _FIRST_EVENTS = 78, 4
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The folder. Calls have no action of a tool of OpenHands's, which would be checked against that tool."""
-    content = arriving(conversation, _AGENT, FORMAT)
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses = [Loss("system", "a short text") if loss.path == "system" else loss for loss in content.losses]
     folder = PurePosixPath(identifier.hex)

@@ -22,7 +22,7 @@ _VERSION = "0.24.4"
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
     """The session. Our importers do not read its format."""
-    content = arriving(conversation, _AGENT, "")
+    content = arriving(conversation, setting, _AGENT, "")
     identifier = session_id(conversation, setting, _AGENT)
     losses = list(content.losses)
     envelope = {

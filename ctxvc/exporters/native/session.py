@@ -27,6 +27,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """The session's time, with a zone: agents list their newest first, and some remove old ones."""
     copy: int = 0
     """Distinguishes several sessions of one revision."""
+    recovery: str = ""
+    """How the agent gets back what a stub stands for: said once, in front of all, where there is a stub."""
     model: str = ""
     """The model to continue with; empty for the one that the agent is set to."""
 

@@ -130,7 +130,10 @@ def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> t
         requests = [one for one in tap.passed() if _goes_on(one)]
         assert requests, output
         lost = {loss.path for loss in session.losses if loss.change == "the agent's own"}
-        content = arriving(conversation, resuming.agent, native_format(resuming.agent).format, items=is_codex(resuming))
+        setting = Setting(folder=place.project, time=datetime.now(timezone.utc))
+        content = arriving(
+            conversation, setting, resuming.agent, native_format(resuming.agent).format, items=is_codex(resuming)
+        )
         pieces = [piece for piece in content.pieces if piece.block not in lost]
         return compared(list(of_pieces(pieces)), of_request(requests[0].path, requests[0].body)), session
 
