@@ -86,7 +86,7 @@ def test_a_session_is_written_where_its_agent_finds_it(run: Run, project: Path, 
 
     new = files(Path.home()) - before
     assert (result.exit_code, again.exit_code) == (0, 0), result.stderr
-    assert result.stdout.startswith(f"cd {project}")
+    assert result.stdout.startswith(f"cd {project} && {agent} ") or agent == "mini-swe-agent"
     assert json.loads(again.stdout)["file"] in new
     assert len(new) > 1 or agent == "mini-swe-agent"  # whose runs have no time, so that the second is the first
     assert not [path for path in new if path.endswith(".new")]

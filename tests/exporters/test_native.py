@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,6 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ctxvc.claude_code import transcript
+from ctxvc.claude_code.resume import resumable
 from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
@@ -23,9 +27,10 @@ from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native import AGENTS, native_format
 from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import NativeSession, Setting
+from ctxvc.forms.items import is_clients
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store, create
-from tests.exporters.arrival import compared, of_pieces
+from tests.exporters.arrival import Unit, compared, of_pieces
 from tests.exporters.trips import conversation, imported
 
 DATA = Path(__file__).parents[1] / "data"
@@ -189,3 +194,34 @@ def test_gemini_finds_the_project_that_it_knows(tmp_path: Path) -> None:
         home / ".gemini" / "tmp" / "p-1" / "chats",
         home / ".gemini" / "tmp" / "p" / "chats",
     )
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_session_goes_through_three_agents_and_back_to_claude_code(name: str, store: Store, tmp_path: Path) -> None:
+    """Texts byte for byte, calls as they were first made, results whole; but for the guard before texts as of ours."""
+    recorded = imported(store, DATA / name)
+    sent = list(unguarded(of_pieces(sendable(recorded.prompt()))))
+    session, current = written("opencode", recorded), recorded
+    lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith(".name")}
+    lost |= {unit.block for unit in sent if is_clients(unit.text)}  # which Codex puts in anew
+    for number, agent in enumerate(("opencode", "pi", "codex")):
+        with create(tmp_path / f"store-{number}") as other:
+            current = read_again(agent, written(agent, current), tmp_path / f"agent-{number}", other)
+            arrived = compared(sent, list(unguarded(of_pieces(mapped_back(current.prompt())))))
+            resumed = resumable(current.store, current.snapshot, Path("/work/p"))
+        assert [unit for unit in arrived.missing if unit.block not in lost] == []
+        assert (arrived.twice, arrived.unpaired) == ([], [])
+    reread = transcript.prompt(transcript.InMemory(Path("a.jsonl"), resumed.data))
+    back = compared(sent, list(unguarded(of_pieces(placed.piece for placed in reread))))
+    assert [unit for unit in back.missing if unit.block not in lost and not is_of_another(unit)] == []
+    assert (back.twice, back.unpaired) == ([], [])
+
+
+def unguarded(units: Iterator[Unit]) -> Iterator[Unit]:
+    """The units without backslashes before brackets: each export sets one where a recorded text looks like ours."""
+    return (replace(unit, text=re.sub(r"\\+\[", "[", unit.text)) for unit in units)
+
+
+def is_of_another(unit: Unit) -> bool:
+    """Whether it is a call of a tool of another agent, for which Claude Code has one of its own."""
+    return unit.kind == "call" and unit.name[0].islower()

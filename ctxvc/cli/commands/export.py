@@ -72,14 +72,8 @@ def export_native(app: App, revision: str, agent: str, target: Path | None, *, i
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         folder = _worked_in(snapshot, project_root(app.folder).resolve())
-        conversation, now = Conversation(stored.store, snapshot), datetime.now(timezone.utc)
-        for copy in count():
-            recovery = RECOVERY.format(session=snapshot.session)
-            setting = Setting(folder=folder, time=now, copy=copy, recovery=recovery)
-            session = native.write(conversation, setting)
-            place = native.folder(folder, Path.home(), app.env) if install and native.folder else None
-            if place is None or installed(session, place):
-                break
+        place = native.folder(folder, Path.home(), app.env) if install and native.folder else None
+        session = _native_session(native, Conversation(stored.store, snapshot), folder, place)
     first, data = next((Path(name), data) for name, data in session.files.items())
     exported = Exported(data, session.losses)
     if place:
@@ -90,17 +84,28 @@ def export_native(app: App, revision: str, agent: str, target: Path | None, *, i
     _print(app, snapshot, agent, exported, target, written=install)
     if not app.output.json:
         _note_losses(app, exported, snapshot)
-        if install or target:
-            app.output.say(
-                f"cd {safe(shlex.quote(str(folder)))}{_going_on(native, session, app.path(target or first))}"
-            )
+        if commands := _going_on(native, session, app.path(target) if target else None, install=install):
+            app.output.say(f"cd {safe(shlex.quote(str(folder)))} && {commands}")
 
 
-def _going_on(native: NativeFormat, session: NativeSession, file: Path) -> str:
-    """The commands with which an agent goes on with a session in its working folder."""
-    taken_in = native.install(file) if native.install else ()
-    commands = [taken_in, native.resume(session.id) if native.resume else ()]
-    return "".join(f" && {safe(shlex.join(command))}" for command in commands if command)
+def _native_session(
+    native: NativeFormat, conversation: Conversation, folder: Path, place: Path | None
+) -> NativeSession:
+    """The session, installed in a place if there is one, under an id that is free there."""
+    recovery, now = RECOVERY.format(session=conversation.snapshot.session), datetime.now(timezone.utc)
+    for copy in count():
+        session = native.write(conversation, Setting(folder=folder, time=now, copy=copy, recovery=recovery))
+        if place is None or installed(session, place):
+            break
+    return session
+
+
+def _going_on(native: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> str:
+    """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
+    if not native.resume or not file or not (install or native.install):
+        return ""
+    commands = [native.install(file)] if native.install else []
+    return " && ".join(safe(shlex.join(command)) for command in (*commands, native.resume(session.id)))
 
 
 def _note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:

@@ -103,7 +103,8 @@ def arriving(
             losses.append(Loss(piece.block, "the agent's own"))
         else:
             arrived = tools.of_agent(_said_by_user(piece), agent)
-            if arrived is not piece and (call := tools.call_of(piece)):
+            call = tools.call_of(piece)
+            if call and call != (arrived.tool, wire.parsed(arrived.body, dict)):
                 original[piece.call] = call
                 losses += [Loss(f"{piece.block}.name", arrived.tool)] * (arrived.tool != piece.tool)
             content.append(arrived if items else _plain(arrived, losses))
