@@ -111,8 +111,8 @@ class _Session:
 class Sessions:
     """The sessions that exchanges are recorded in. For one thread.
 
-    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session.
-    `session` is the one that all of it belongs to, if any.
+    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session, by
+    whose id `run` another recorder of the same run finds it. `session` is the one that all of it belongs to, if any.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class Sessions:
         agent: str,
         session: str,
         folder: str,
+        run: str = "",
         management: Management | None = None,
     ) -> None:
         self._management = management
@@ -129,6 +130,7 @@ class Sessions:
         self._open_store = open_store
         self._agent = agent
         self._session = session
+        self._run = run or uuid.uuid4().hex
         self._folder = folder
         self._store: Store | None = None
         self._open: dict[str, _Session] = {}  # the one that was used last is the last
@@ -271,12 +273,11 @@ class Sessions:
         elif self._session:
             is_there = bool(self.store.tips(self._session))
             return self._resumed(self._session, "", form) if is_there else self._created(prompt, sender)
+        elif self._agent and (name := self.store.session_of(live_format(client), self._run)):
+            return self._resumed(name, f"{_UNKNOWN}/{name}", form)
         for name in _newest(self.store, live_format(client)):
             session = self._resumed(name, sender.conversation or f"{_UNKNOWN}/{name}", form)
-            if any(
-                item.likeness(prompt).goes_on or (not sender.conversation and item.has_calls_of(prompt))
-                for item in session.conversations.values()
-            ):
+            if any(_goes_on(item, prompt, sender) for item in session.conversations.values()):
                 return session
             session.close()
         return self._created(prompt, sender)
@@ -290,7 +291,8 @@ class Sessions:
         return session
 
     def _created(self, prompt: Prompt, sender: Sender) -> _Session:
-        client, identity = self._client(sender), sender.conversation or uuid.uuid4().hex
+        client = self._client(sender)
+        identity = sender.conversation or (self._run if self._agent else uuid.uuid4().hex)
         wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
         in_use = {name.lower() for name in self.store.sessions()}
         names = (wish if number == 1 else f"{wish}-{number}" for number in count(1))
@@ -303,6 +305,14 @@ class Sessions:
 
     def _client(self, sender: Sender) -> str:
         return sender.client or self._agent or _UNKNOWN
+
+
+def _goes_on(conversation: Conversation, prompt: Prompt, sender: Sender) -> bool:
+    """Whether a prompt goes on from a conversation in the store, or is its newest one, asked once more."""
+    if conversation.likeness(prompt).goes_on:
+        return True
+    is_again = len(prompt.messages) > _NEW and conversation.prints == prompt.prints
+    return not sender.conversation and (is_again or conversation.has_calls_of(prompt))
 
 
 def _form(exchange: Exchange) -> Form | None:

@@ -40,6 +40,7 @@ class Run:
 
     def __init__(self, path: Path, form: str, policy: str = "default", budget: int = BUDGET) -> None:
         self.path = path
+        self.name = ""  # by which a recorder knows the session of the one that it replaces
         self.management = Management(budget=budget, policy=policy)
         self.wire = Wire(FORMS[form](TOOLS), self.sessions())
         self.step = 0
@@ -48,7 +49,7 @@ class Run:
         def open_store() -> Store:
             return Store(self.path) if self.path.exists() else create(self.path)
 
-        return Sessions(open_store, agent="agent", session="", folder="/", management=self.management)
+        return Sessions(open_store, agent="agent", session="", folder="/", run=self.name, management=self.management)
 
     def restart(self) -> None:
         self.wire.sessions.close()
@@ -223,6 +224,36 @@ def test_replies_that_nobody_recorded_come_in_with_a_request_that_is_asked_once_
     assert first == second == run.sent[-1].encode()
     with Store(run.path) as store:
         assert list(store.tips(store.sessions()[0])) == ["main"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_first_request_once_more_after_a_kill_is_of_the_same_session(run: Run, is_answered: bool) -> None:
+    run.name = "one"
+    run.restart()
+    run.say("Find the needle.")
+    if is_answered:
+        run.wire.ask(text("An answer that the client never got."))
+    else:
+        run.wire.ask_only()
+    run.restart()
+    run.answer(text("It is here."))
+    run.say("Where?")
+    run.answer(text("There."))
+
+    assert run.sent[-1].startswith(run.sent[0][:200])
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_later_request_once_more_on_another_day_is_of_the_same_session(run: Run) -> None:
+    run.say("Find the needle.")
+    run.answer(text("It is here."))
+    run.say("Where?")
+    run.wire.ask(text("An answer that the client never got."))
+    run.restart()
+    run.answer(text("There."))
+
+    assert sum("It is here." in body for body in run.sent) == 2
 
 
 def test_what_a_person_does_acts_on_the_next_request(run: Run) -> None:
