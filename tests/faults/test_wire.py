@@ -192,10 +192,11 @@ def wrong_inside(project: Path, said: dict[str, Any], sent: list[str], counts: C
         yield f"{len(sent)} requests for {said['attempts']} of the agent's"
     managed = [body for body in sent if '"recover"' in body]
     breaks = sum(
-        not later.startswith(earlier[: len(earlier) // 2]) and later.count("[archived ") <= earlier.count("[archived ")
+        len(later) >= len(earlier) and not later.startswith(earlier[: len(earlier) // 2])
         for earlier, later in pairwise(managed)
     )
+    if breaks:
+        yield f"{breaks} of {len(managed)} prompts begin otherwise though nothing has left"
     counts["calls"] += len(said["bodies"])
     counts["managed"] += len(managed)
-    counts["breaks"] += breaks
     yield from unsound(store)
