@@ -542,8 +542,9 @@ def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
     """The tools of ours that a conversation gets which begins with this prompt."""
     own = list(prompt.tools)
     budget = Budget(management.budget)
-    tools = agents.tools(management.policy, model=prompt.model, budget=budget, own=own) if management.tools else own
-    return tools[len(own) :]
+    if not management.tools:
+        return []
+    return agents.tools(management.policy, model=prompt.model, budget=budget, own=own, brief=True)[len(own) :]
 
 
 def _digest(prints: Sequence[bytes]) -> str:

@@ -66,7 +66,6 @@ class RecorderProcess:
             session=session,
             folder=os.fsencode(folder),
             run=run or uuid.uuid4().hex,
-
             management=management,
         )
         self._turn = turn
