@@ -174,7 +174,7 @@ def test_kills_while_prompts_are_kept_inside_a_budget(
         number += 1
     tell(line("kills inside a budget", cases=killed, seed=seed, runs=number, proxies=counts["proxy"],
               recorders=counts["recorder"], both=counts["both"], calls=counts["calls"], managed=counts["managed"],
-              breaks=counts["breaks"], requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
+              requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
     assert not problems, "\n".join(problems)
 
 
