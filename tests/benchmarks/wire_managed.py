@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from itertools import groupby
@@ -28,9 +28,11 @@ from unittest.mock import patch
 import msgspec
 
 from ctxvc import policies
+from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
+from ctxvc.core.policy import Terms
 from ctxvc.core.view.dashboard import is_protocol
 from ctxvc.forms.form import of
 from ctxvc.replay.conversation import Call, Conversation, conversations, timestamp
@@ -177,11 +179,18 @@ class Replayed(NamedTuple):
     cached: float
 
 
-def replayed(conversation: Conversation, budget: int, *, model: str = "", tags: bool = True) -> Replayed:
-    """The replay of a conversation; without `tags`, as the wire has none."""
-    with patch.object(Session, "begin"):  # what it says depends on the tags
+def _brief(terms: Terms, **options: Any) -> list[dict[str, Any]]:
+    return definitions(msgspec.structs.replace(terms, brief=True), **options)
+
+
+def replayed(conversation: Conversation, budget: int, *, model: str = "", as_sent: bool = False) -> Replayed:
+    """The replay of a conversation; `as_sent` without tags and with our tools in brief, as on the wire."""
+    with ExitStack() as patches:
+        patches.enter_context(patch.object(Session, "begin"))  # what it says depends on the tags
+        if as_sent:
+            patches.enter_context(patch("ctxvc.replay.drive.definitions", _brief))
         session = new_session(conversation, policies.parse(POLICY), budget, meter=Meter(None))
-    session.shows_tags = tags
+    session.shows_tags = not as_sent
     session.begin()
     if model:
         session.set(model=model, calibration=(1000, 0))
@@ -338,22 +347,27 @@ def sent(recorded: Recorded, form: str, budget: int, folder: Path, *, counted: b
 
 def _lost(wire: Upstream, conversation: Conversation) -> dict[str, Any]:
     """Blocks that left: how many, how many without a stub now, which had an address in no prompt, and which are read
-    with other bytes than the client's."""
+    with other bytes than the client's. Texts that follow one another in a reply of Gemini's are one block.
+    """
     own = wire.timed.conversation
     session, ledger = own.session, own.session.ledger()
     messages = [message for call in conversation.calls for message in (*call.before, call.reply)]
     bodies = [part.body for message in own.stored.redacted_messages(messages) for part in message.parts]
     count, pruned, unnamed, differing = 0, 0, [], []
     rows = [row for row in ledger.rows() if not is_ours(row)]
-    for row, body in zip(rows, bodies, strict=False):
+    coming = iter(bodies)
+    for row in rows:
+        read = {one.id: data for one, data in session.recover_bytes(row.id)}.get(row.id, b"")
+        body = next(coming, b"")
+        while row.kind == "assistant" and len(body) < len(read) and read.startswith(body):
+            body += next(coming, b"\0")
         if row.present:
             continue
         count += 1
         pruned += row.state == "pruned"
         if row.id not in wire.named:
             unnamed.append(f"{row.id} {row.kind} {row.state}")
-        read = {one.id: data for one, data in session.recover_bytes(row.id)}
-        if read.get(row.id) != body:
+        if read != body:
             differing.append(f"{row.id} {row.kind}")
     return {
         "left": count,
@@ -382,7 +396,7 @@ def run(
     module = of(client_of(form, recorded).path)
     assert module is not None
     model = {"anthropic": MODEL, "chat": "gpt-6", "responses": "gpt-6", "gemini": "gemini-4"}[form]
-    alike = replayed(recorded.conversation, budget, model=model, tags=False)
+    alike = replayed(recorded.conversation, budget, model=model, as_sent=True)
     for counted in (True, False):
         with tempfile.TemporaryDirectory(prefix="ctxvc-wire-") as folder:
             began = time.perf_counter()
