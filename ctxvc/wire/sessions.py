@@ -82,6 +82,9 @@ class _Session:
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
         """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
+        if prompt.continues:
+            best = next((item for item in reversed(self.conversations.values()) if item.is_continued_by(prompt)), None)
+            return Likeness(best is not None, 0), best
         related = [item for item in reversed(self.conversations.values()) if item.line != SIDE]
         related = [item for item in related if item.is_framed_as(prompt)]
         pairs = [(item.likeness(prompt), item) for item in related]
@@ -151,13 +154,13 @@ class Sessions:
         if counts:
             return self._count_body(requested, form.prompt(requested.body))
         prompt = _prompt(requested, form)
-        if prompt.continues:
-            return Managed()
         session, scope = self._place(prompt, form, _sender(requested))
         conversation = session.conversation(self.store, scope, form, self._management)
         try:
             if not isinstance(conversation, ManagedConversation):
                 return Managed()
+            if prompt.continues:
+                return Managed(body=conversation.continued(requested.body, prompt))
             self._managed[requested.number] = conversation
             return conversation.request(requested, prompt)
         finally:
@@ -249,8 +252,8 @@ class Sessions:
         if asks_for_summary(prompt):
             return SIDE
         _, best = session.closest(prompt)
-        if best:
-            return best.line
+        if best or prompt.continues:
+            return (best or front).line
         if not prompt.tools and (front.has_tools or not front.has_system(prompt)):
             return SIDE
         if front.is_waiting or not front.is_framed_as(prompt):

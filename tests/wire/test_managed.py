@@ -23,7 +23,7 @@ from ctxvc.wire.managed import ManagedConversation
 from ctxvc.wire.recorder import open_recorder
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api.cache import Position
-from tests.wire.clients import FORMS, Anthropic, Blocks, Wire
+from tests.wire.clients import FORMS, Anthropic, Blocks, Responses, Wire
 
 TOOLS = [
     {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
@@ -591,3 +591,46 @@ def test_a_person_is_told_why_a_budget_does_not_hold(tmp_path: Path) -> None:
     assert recorder.request(requested).result(60) == Managed()
     recorder.close()
     assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent as the agent has it, whatever the")
+
+
+class Chained(Responses):
+    """A client that leaves its history to the provider, and sends what is new."""
+
+    previous = ""
+
+    def body(self) -> bytes:
+        request = json.loads(super().body())
+        chained = {"previous_response_id": self.previous} if self.previous else {}
+        return json.dumps({**request, "store": True, **chained}).encode()
+
+    def took(self, answer: bytes) -> None:
+        self.previous = json.loads(answer)["id"]
+        self.messages.clear()
+
+    def problems(self, body: bytes) -> list[str]:
+        return super().problems(body) if not self.previous else []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_client_that_leaves_its_history_to_the_provider_is_recorded_and_sends_what_it_does(
+    tmp_path: Path, beside: bool
+) -> None:
+    run = Run(tmp_path / ".ctxvc", "responses")
+    run.wire.client = Chained(TOOLS)
+    run.say("Find the needle.")
+    own = [{"type": "tool_use", "id": "c", "name": "Bash", "input": {}}] if beside else []
+    asks = iter([asked("search", {"pattern": "needle"}, *own)])
+    run.answer(text("It is here."), script=lambda _: next(asks, None))
+    run.wire.client.incoming([{"type": "tool_result", "tool_use_id": "c", "content": "a line"}] if beside else [])
+    run.say("Go on.")
+    run.call("another line")
+    run.answer(text("Done."))
+    run.wire.sessions.close()
+
+    inputs = [[item["type"] for item in json.loads(body)["input"]] for body in run.sent]
+    unseen = ["function_call_output", "function_call_output" if beside else "message"]
+    assert inputs[-2:] == [[*unseen, "message"], ["function_call_output"]]
+    assert ["history is at the provider" in str(failure) for failure in run.wire.failures] == [True]
+    with Store(run.path) as store, opened(store) as session:
+        assert list(store.tips(store.sessions()[0])) == ["main"]
+        assert [session.body(row.id) for row in session.ledger().rows()][-2:] == [b"another line", b"Done."]
