@@ -145,9 +145,9 @@ class Conversation:
 
     def is_continued_by(self, prompt: Prompt) -> bool:
         """Whether a prompt without its history goes on from the newest reply: by its id, or by results of its calls."""
-        waiting = self.stored.open_calls
+        calls = self.stored.open_calls
         parts = [part for message in self.form.reader().messages(prompt.messages) for part in message.parts]
-        has_results = any(part.kind == "tool_result" and part.call in waiting for part in parts)
+        has_results = any(part.kind == "tool_result" and part.call in calls for part in parts)
         return has_results or prompt.continues == self._reply_id
 
     def has_calls_of(self, prompt: Prompt) -> bool:

@@ -194,13 +194,13 @@ class ManagedConversation(Conversation):
         """A request whose history is at the provider, up to the reply that the client names: with what passed aside
         since. Raises: CtxvcError if that is nothing, and the request goes out as it is.
         """
-        missing: list[Any] = []
+        unseen: list[Any] = []
         if aside := self._asides.get(_digest(self.prints)):
             items, answers = self._aside_items(aside, prompt)
-            missing = [item.value for item in items[len(aside.replies[0]) :]] + self.form.results(None, answers)
-        if not missing:
+            unseen = [item.value for item in items[len(aside.replies[0]) :]] + self.form.results(None, answers)
+        if not unseen:
             raise CtxvcError("its history is at the provider, and is continued by an id")
-        return self.form.spliced(body, [*missing, *range(len(prompt.messages))], ())
+        return self.form.spliced(body, [*unseen, *range(len(prompt.messages))], ())
 
     def count_body(self, requested: Requested, prompt: Prompt) -> Managed:
         """The prompt as it would go out now, to be counted; nothing is recorded. Raises: CtxvcError."""
