@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from itertools import groupby
@@ -28,11 +28,9 @@ from unittest.mock import patch
 import msgspec
 
 from ctxvc import policies
-from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
-from ctxvc.core.policy import Terms
 from ctxvc.core.view.dashboard import is_protocol
 from ctxvc.forms.form import of
 from ctxvc.replay.conversation import Call, Conversation, conversations, timestamp
@@ -43,7 +41,7 @@ from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration
 from ctxvc.tokens.meter import Meter
 from ctxvc.wire import managed
-from ctxvc.wire.exchange import Managed, Management, Requested
+from ctxvc.wire.exchange import POLICY, Managed, Management, Requested
 from ctxvc.wire.managed import ManagedConversation
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api.cache import Cache
@@ -51,7 +49,6 @@ from tests.messages_api.models import MODELS
 from tests.wire.clients import FORMS, MODEL, Anthropic, Blocks, Client, Wire, tokens_of, turns
 
 BUDGETS = (32_000, 80_000)
-POLICY = "default"
 #: The name of the session, here and in a replay: dashboards show it.
 NAME = "session"
 #: Prompts of a client by size: so many tokens at most.
@@ -179,18 +176,11 @@ class Replayed(NamedTuple):
     cached: float
 
 
-def _brief(terms: Terms, **options: Any) -> list[dict[str, Any]]:
-    return definitions(msgspec.structs.replace(terms, brief=True), **options)
-
-
-def replayed(conversation: Conversation, budget: int, *, model: str = "", as_sent: bool = False) -> Replayed:
-    """The replay of a conversation; `as_sent` without tags and with our tools in brief, as on the wire."""
-    with ExitStack() as patches:
-        patches.enter_context(patch.object(Session, "begin"))  # what it says depends on the tags
-        if as_sent:
-            patches.enter_context(patch("ctxvc.replay.drive.definitions", _brief))
+def replayed(conversation: Conversation, budget: int, *, model: str = "", tags: bool = True) -> Replayed:
+    """The replay of a conversation; without `tags`, as the wire has none."""
+    with patch.object(Session, "begin"):  # what it says depends on the tags
         session = new_session(conversation, policies.parse(POLICY), budget, meter=Meter(None))
-    session.shows_tags = not as_sent
+    session.shows_tags = tags
     session.begin()
     if model:
         session.set(model=model, calibration=(1000, 0))
@@ -396,7 +386,7 @@ def run(
     module = of(client_of(form, recorded).path)
     assert module is not None
     model = {"anthropic": MODEL, "chat": "gpt-6", "responses": "gpt-6", "gemini": "gemini-4"}[form]
-    alike = replayed(recorded.conversation, budget, model=model, as_sent=True)
+    alike = replayed(recorded.conversation, budget, model=model, tags=False)
     for counted in (True, False):
         with tempfile.TemporaryDirectory(prefix="ctxvc-wire-") as folder:
             began = time.perf_counter()

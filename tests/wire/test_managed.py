@@ -126,14 +126,15 @@ def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> 
     assert len({body.count("[archived ") for body in run.sent}) < 20
 
 
-def test_our_tools_have_few_words_in_a_wide_window_too(tmp_path: Path) -> None:
-    run = Run(tmp_path / ".ctxvc", "anthropic", budget=200_000)
+@pytest.mark.parametrize(("policy", "count"), [(Management(budget=1).policy, 3), ("default", 11)])
+def test_our_tools_have_few_words_in_a_wide_window_too(tmp_path: Path, policy: str, count: int) -> None:
+    run = Run(tmp_path / ".ctxvc", "anthropic", policy, budget=200_000)
     run.say("Find the needle.")
     run.answer(text("Done."))
     run.wire.sessions.close()
 
     own = [tool["description"] for tool in json.loads(run.sent[0])["tools"][len(TOOLS) :]]
-    assert len(own) == 11 and not [description for description in own if ". " in description]
+    assert len(own) == count and not [description for description in own if ". " in description]
 
 
 def prefix_breaks(bodies: list[str]) -> int:
