@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -37,7 +38,8 @@ class OwnProxy:
             item.listen(128)
         listening = [(item.fileno(), upstream) for item, upstream in sockets]
         self._turn = tempfile.NamedTemporaryFile(prefix="ctxvc-")  # noqa: SIM115 - as long as the proxy
-        self._settings = json.dumps({**settings, "sockets": listening, "turn": self._turn.name}).encode() + b"\n"
+        own = {"sockets": listening, "turn": self._turn.name, "run": uuid.uuid4().hex}
+        self._settings = json.dumps({**settings, **own}).encode() + b"\n"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the proxy
         self._process = self._start()
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import translate
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -61,6 +61,7 @@ class Default(Policy, frozen=True, kw_only=True):
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
     - `protect`: path patterns of files that stay in the prompt, as in `docs/*.md|SPEC.txt`.
+    - `tools`: `few` are those of a narrow window in any, told of in few words: for an agent that is not made for ours.
 
     Human text, pins, notes, instruction files and the newest step stay under every policy. Here the host's newest
     summary of what left, the plan that the user agreed to, the newest task list and the files of `protect` also stay,
@@ -79,6 +80,7 @@ class Default(Policy, frozen=True, kw_only=True):
     ceiling: Tokens = 200_000
     weights: Weights = ()
     protect: Globs = ()
+    tools: Literal["all", "few"] = "all"
 
     def __post_init__(self) -> None:
         shares(self, "trigger", "low_water", "narrow_low_water", "cold_low_water")
@@ -128,16 +130,14 @@ class Default(Policy, frozen=True, kw_only=True):
         return int(self._soft_limit(budget) * self.trigger)
 
     def terms(self) -> Terms:
-        tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         ladder = {"soft_limit": self.ceiling} if self.ceiling else {}
+        if self.tools == "few":
+            return _few(ladder)
+        tools = tuple(dict.fromkeys((*self_managed.TOOLS, *scoped.TOOLS)))
         return Terms(tools=tools, protocol=context_text.text(tools), ladder=ladder)
 
     def terms_in(self, window: int) -> Terms:
-        if not is_narrow(window):
-            return self.terms()
-        text = context_text.text(_FEW, board="status", wording="brief")
-        ladder = {"offload": _NARROW_OFFLOAD}
-        return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
+        return _few({"offload": _NARROW_OFFLOAD}) if is_narrow(window) else self.terms()
 
     def _soft_limit(self, budget: Budget) -> int:
         """The tokens that the shares are of."""
@@ -266,6 +266,11 @@ def _stays(view: View, globs: Sequence[str]) -> frozenset[str]:
             else:
                 room += cost
     return frozenset(stays)
+
+
+def _few(ladder: Mapping[str, float]) -> Terms:
+    text = context_text.text(_FEW, board="status", wording="brief")
+    return Terms(tools=_FEW, protocol=text, board="status", nudges=False, brief=True, ladder=ladder)
 
 
 def _oversized(view: View) -> list[Row]:

@@ -92,6 +92,7 @@ class Conversation:
         if stored_pieces:
             self.prints = self.form.prompt(joined(self.stored.store, stored_pieces)).prints
         self._reply_prints: tuple[bytes, ...] = ()
+        self._reply_id = ""
         self._frame = dict(request_files(*self.stored.system_and_tools()))
         self._parameters = parameters(joined(self.stored.store, stored_pieces))
         self._reader = self.form.reader()
@@ -141,6 +142,13 @@ class Conversation:
             return True  # nobody recorded it
         names = [tool.get("name") for tool in self.stored.system_and_tools()[1] or ()]
         return names == [tool.get("name") for tool in prompt.tools] or self.has_system(prompt)
+
+    def is_continued_by(self, prompt: Prompt) -> bool:
+        """Whether a prompt without its history goes on from the newest reply: by its id, or by results of its calls."""
+        calls = self.stored.open_calls
+        parts = [part for message in self.form.reader().messages(prompt.messages) for part in message.parts]
+        has_results = any(part.kind == "tool_result" and part.call in calls for part in parts)
+        return has_results or prompt.continues == self._reply_id
 
     def has_calls_of(self, prompt: Prompt) -> bool:
         """Whether a call in the prompt is one that is recorded here."""
@@ -347,7 +355,7 @@ class Conversation:
                     files, without = (), ()
                 transaction.append(at, admitted)
             self.stored.acknowledge(transaction)
-        self.prints, self._reply_prints = prompt.prints, tuple(reply.prints)
+        self.prints, self._reply_prints, self._reply_id = prompt.prints, tuple(reply.prints), reply.id
         self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block

@@ -106,15 +106,19 @@ class Managed(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
 
 
+#: The policy of an agent that is not made for our tools: few of them cost it little where nothing leaves.
+POLICY = "default:tools=few"
+
+
 class Management(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asked for: the most tokens of a prompt, the policy's spec, and whether the model gets our tools."""
 
     budget: int
-    policy: str = "default"
+    policy: str = POLICY
     tools: bool = True
 
 
-def managing(budget: int, policy: str = "default", *, tools: bool = True) -> Management | None:
+def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Management | None:
     """The management under a budget in tokens, None under none. Raises: BadInput for a policy that is none."""
     if not budget:
         return None

@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     store: bytes
     agent: str = ""
     session: str = ""
+    run: str = ""
     folder: bytes = b""
     management: Management | None = None
 

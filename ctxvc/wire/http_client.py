@@ -14,7 +14,7 @@ import httpx2
 from ctxvc.errors import NotFound
 from ctxvc.forms import form
 from ctxvc.wire import forward, trouble
-from ctxvc.wire.exchange import LARGEST, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
+from ctxvc.wire.exchange import LARGEST, POLICY, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
 from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, come, is_asked, passing, requested
 
 #: As both SDKs set them for a client of their own. Their time-out they give with each request.
@@ -35,7 +35,7 @@ def http_client(
     store: str | Path | None = None,
     session: str = "",
     budget: int = 0,
-    policy: str = "default",
+    policy: str = POLICY,
     **options: Any,
 ) -> httpx2.Client:
     """A client for `anthropic.Anthropic(http_client=…)`, `openai.OpenAI(http_client=…)` and whatever else takes one.
@@ -55,7 +55,7 @@ def async_http_client(
     store: str | Path | None = None,
     session: str = "",
     budget: int = 0,
-    policy: str = "default",
+    policy: str = POLICY,
     **options: Any,
 ) -> httpx2.AsyncClient:
     """As `http_client`, for `anthropic.AsyncAnthropic` and `openai.AsyncOpenAI`."""

@@ -35,6 +35,7 @@ from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.recording.recast import Recast, recast
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import is_protocol
+from ctxvc.errors import CtxvcError
 from ctxvc.forms.form import Answer, Form, Prompt, Reply
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
@@ -188,6 +189,18 @@ class ManagedConversation(Conversation):
         self._sent[requested.number] = sent
         self._newest = self.stored.next_block
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
+
+    def continued(self, body: bytes, prompt: Prompt) -> bytes:
+        """A request whose history is at the provider, up to the reply that the client names: with what passed aside
+        since. Raises: CtxvcError if that is nothing, and the request goes out as it is.
+        """
+        unseen: list[Any] = []
+        if aside := self._asides.get(_digest(self.prints)):
+            items, answers = self._aside_items(aside, prompt)
+            unseen = [item.value for item in items[len(aside.replies[0]) :]] + self.form.results(None, answers)
+        if not unseen:
+            raise CtxvcError("its history is at the provider, and is continued by an id")
+        return self.form.spliced(body, [*unseen, *range(len(prompt.messages))], ())
 
     def count_body(self, requested: Requested, prompt: Prompt) -> Managed:
         """The prompt as it would go out now, to be counted; nothing is recorded. Raises: CtxvcError."""
@@ -511,6 +524,7 @@ class ManagedConversation(Conversation):
         for number, message in enumerate(replied):
             self.session.append(dated(message, ended), attached=attached if number == 0 else None)
         self.prints, self._reply_prints = sent.prompt.prints, tuple(reply.prints)
+        self._reply_id = self._reply_id if sent.continuations else reply.id  # the client's is that of the first
         self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
@@ -542,8 +556,9 @@ def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
     """The tools of ours that a conversation gets which begins with this prompt."""
     own = list(prompt.tools)
     budget = Budget(management.budget)
-    tools = agents.tools(management.policy, model=prompt.model, budget=budget, own=own) if management.tools else own
-    return tools[len(own) :]
+    if not management.tools:
+        return []
+    return agents.tools(management.policy, model=prompt.model, budget=budget, own=own, brief=True)[len(own) :]
 
 
 def _digest(prints: Sequence[bytes]) -> str:

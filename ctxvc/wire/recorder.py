@@ -44,15 +44,19 @@ class Recorder:
         agent: str = "",
         session: str = "",
         folder: str = "",
+        run: str = "",
         management: Management | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
+        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any, `run`
+        is the same for recorders that replace one another.
 
         `open_store` is called in the recorder's own thread, when there is something to record.
         """
         self.manages = management is not None
-        self._sessions = Sessions(open_store, agent=agent, session=session, folder=folder, management=management)
+        self._sessions = Sessions(
+            open_store, agent=agent, session=session, folder=folder, run=run, management=management
+        )
         self._on_trouble = on_trouble
         self._troubled = False
         self._queue: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
@@ -164,6 +168,7 @@ def open_recorder(
     agent: str = "",
     session: str = "",
     cwd: Path,
+    run: str = "",
     management: Management | None = None,
     on_trouble: Callable[[str], None],
 ) -> Recorder:
@@ -176,7 +181,13 @@ def open_recorder(
         return Store(store_path)
 
     return Recorder(
-        open_store, agent=agent, session=session, folder=str(cwd), management=management, on_trouble=on_trouble
+        open_store,
+        agent=agent,
+        session=session,
+        folder=str(cwd),
+        run=run,
+        management=management,
+        on_trouble=on_trouble,
     )
 
 
@@ -200,6 +211,7 @@ def run(descriptor: int) -> None:
             agent=settings.agent,
             session=settings.session,
             cwd=Path(os.fsdecode(settings.folder)),
+            run=settings.run,
             management=settings.management,
             on_trouble=lambda text: reply(Trouble(text=text)),
         )

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -47,11 +48,13 @@ class RecorderProcess:
         agent: str = "",
         session: str = "",
         folder: Path = Path(),
+        run: str = "",
         management: Management | None = None,
         turn: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any.
+        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any, `run`
+        is the same for processes that replace one another.
 
         `turn` is a file that recorders lock in turn: where this process replaces one that was killed, whose recorder
         may still be at work.
@@ -62,6 +65,7 @@ class RecorderProcess:
             agent=agent,
             session=session,
             folder=os.fsencode(folder),
+            run=run or uuid.uuid4().hex,
             management=management,
         )
         self._turn = turn

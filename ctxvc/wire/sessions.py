@@ -82,6 +82,9 @@ class _Session:
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
         """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
+        if prompt.continues:
+            best = next((item for item in reversed(self.conversations.values()) if item.is_continued_by(prompt)), None)
+            return Likeness(best is not None, 0), best
         related = [item for item in reversed(self.conversations.values()) if item.line != SIDE]
         related = [item for item in related if item.is_framed_as(prompt)]
         pairs = [(item.likeness(prompt), item) for item in related]
@@ -111,8 +114,8 @@ class _Session:
 class Sessions:
     """The sessions that exchanges are recorded in. For one thread.
 
-    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session.
-    `session` is the one that all of it belongs to, if any.
+    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session, by
+    whose id `run` another recorder of the same run finds it. `session` is the one that all of it belongs to, if any.
     """
 
     def __init__(
@@ -122,6 +125,7 @@ class Sessions:
         agent: str,
         session: str,
         folder: str,
+        run: str = "",
         management: Management | None = None,
     ) -> None:
         self._management = management
@@ -129,6 +133,7 @@ class Sessions:
         self._open_store = open_store
         self._agent = agent
         self._session = session
+        self._run = run or uuid.uuid4().hex
         self._folder = folder
         self._store: Store | None = None
         self._open: dict[str, _Session] = {}  # the one that was used last is the last
@@ -149,13 +154,13 @@ class Sessions:
         if counts:
             return self._count_body(requested, form.prompt(requested.body))
         prompt = _prompt(requested, form)
-        if prompt.continues:
-            return Managed()
         session, scope = self._place(prompt, form, _sender(requested))
         conversation = session.conversation(self.store, scope, form, self._management)
         try:
             if not isinstance(conversation, ManagedConversation):
                 return Managed()
+            if prompt.continues:
+                return Managed(body=conversation.continued(requested.body, prompt))
             self._managed[requested.number] = conversation
             return conversation.request(requested, prompt)
         finally:
@@ -247,8 +252,8 @@ class Sessions:
         if asks_for_summary(prompt):
             return SIDE
         _, best = session.closest(prompt)
-        if best:
-            return best.line
+        if best or prompt.continues:
+            return (best or front).line
         if not prompt.tools and (front.has_tools or not front.has_system(prompt)):
             return SIDE
         if front.is_waiting or not front.is_framed_as(prompt):
@@ -271,12 +276,11 @@ class Sessions:
         elif self._session:
             is_there = bool(self.store.tips(self._session))
             return self._resumed(self._session, "", form) if is_there else self._created(prompt, sender)
+        elif self._agent and (name := self.store.session_of(live_format(client), self._run)):
+            return self._resumed(name, f"{_UNKNOWN}/{name}", form)
         for name in _newest(self.store, live_format(client)):
             session = self._resumed(name, sender.conversation or f"{_UNKNOWN}/{name}", form)
-            if any(
-                item.likeness(prompt).goes_on or (not sender.conversation and item.has_calls_of(prompt))
-                for item in session.conversations.values()
-            ):
+            if any(_goes_on(item, prompt, sender) for item in session.conversations.values()):
                 return session
             session.close()
         return self._created(prompt, sender)
@@ -290,7 +294,8 @@ class Sessions:
         return session
 
     def _created(self, prompt: Prompt, sender: Sender) -> _Session:
-        client, identity = self._client(sender), sender.conversation or uuid.uuid4().hex
+        client = self._client(sender)
+        identity = sender.conversation or (self._run if self._agent else uuid.uuid4().hex)
         wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
         in_use = {name.lower() for name in self.store.sessions()}
         names = (wish if number == 1 else f"{wish}-{number}" for number in count(1))
@@ -303,6 +308,14 @@ class Sessions:
 
     def _client(self, sender: Sender) -> str:
         return sender.client or self._agent or _UNKNOWN
+
+
+def _goes_on(conversation: Conversation, prompt: Prompt, sender: Sender) -> bool:
+    """Whether a prompt goes on from a conversation in the store, or is its newest one, asked once more."""
+    if conversation.likeness(prompt).goes_on:
+        return True
+    is_again = len(prompt.messages) > _NEW and conversation.prints == prompt.prints
+    return not sender.conversation and (is_again or conversation.has_calls_of(prompt))
 
 
 def _form(exchange: Exchange) -> Form | None:

@@ -174,7 +174,7 @@ def test_kills_while_prompts_are_kept_inside_a_budget(
         number += 1
     tell(line("kills inside a budget", cases=killed, seed=seed, runs=number, proxies=counts["proxy"],
               recorders=counts["recorder"], both=counts["both"], calls=counts["calls"], managed=counts["managed"],
-              breaks=counts["breaks"], requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
+              requests=len(upstream.requests), wrong=len(problems)))  # fmt: skip
     assert not problems, "\n".join(problems)
 
 
@@ -192,10 +192,11 @@ def wrong_inside(project: Path, said: dict[str, Any], sent: list[str], counts: C
         yield f"{len(sent)} requests for {said['attempts']} of the agent's"
     managed = [body for body in sent if '"recover"' in body]
     breaks = sum(
-        not later.startswith(earlier[: len(earlier) // 2]) and later.count("[archived ") <= earlier.count("[archived ")
+        len(later) >= len(earlier) and not later.startswith(earlier[: len(earlier) // 2])
         for earlier, later in pairwise(managed)
     )
+    if breaks:
+        yield f"{breaks} of {len(managed)} prompts begin otherwise though nothing has left"
     counts["calls"] += len(said["bodies"])
     counts["managed"] += len(managed)
-    counts["breaks"] += breaks
     yield from unsound(store)

@@ -23,7 +23,7 @@ from ctxvc.wire.managed import ManagedConversation
 from ctxvc.wire.recorder import open_recorder
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api.cache import Position
-from tests.wire.clients import FORMS, Anthropic, Blocks, Wire
+from tests.wire.clients import FORMS, Anthropic, Blocks, Responses, Wire
 
 TOOLS = [
     {"name": "Bash", "input_schema": {"type": "object", "properties": {"command": {"type": "string"}}}},
@@ -40,6 +40,7 @@ class Run:
 
     def __init__(self, path: Path, form: str, policy: str = "default", budget: int = BUDGET) -> None:
         self.path = path
+        self.name = ""  # by which a recorder knows the session of the one that it replaces
         self.management = Management(budget=budget, policy=policy)
         self.wire = Wire(FORMS[form](TOOLS), self.sessions())
         self.step = 0
@@ -48,7 +49,7 @@ class Run:
         def open_store() -> Store:
             return Store(self.path) if self.path.exists() else create(self.path)
 
-        return Sessions(open_store, agent="agent", session="", folder="/", management=self.management)
+        return Sessions(open_store, agent="agent", session="", folder="/", run=self.name, management=self.management)
 
     def restart(self) -> None:
         self.wire.sessions.close()
@@ -123,6 +124,17 @@ def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> 
     assert {tuple(names(call.sent)) for call in run.wire.calls} == {("Bash", "Read", "archive", "recover", "search")}
     assert prefix_breaks(run.sent) <= 3  # a group takes in what stood alone
     assert len({body.count("[archived ") for body in run.sent}) < 20
+
+
+@pytest.mark.parametrize(("policy", "count"), [(Management(budget=1).policy, 3), ("default", 11)])
+def test_our_tools_have_few_words_in_a_wide_window_too(tmp_path: Path, policy: str, count: int) -> None:
+    run = Run(tmp_path / ".ctxvc", "anthropic", policy, budget=200_000)
+    run.say("Find the needle.")
+    run.answer(text("Done."))
+    run.wire.sessions.close()
+
+    own = [tool["description"] for tool in json.loads(run.sent[0])["tools"][len(TOOLS) :]]
+    assert len(own) == count and not [description for description in own if ". " in description]
 
 
 def prefix_breaks(bodies: list[str]) -> int:
@@ -223,6 +235,36 @@ def test_replies_that_nobody_recorded_come_in_with_a_request_that_is_asked_once_
     assert first == second == run.sent[-1].encode()
     with Store(run.path) as store:
         assert list(store.tips(store.sessions()[0])) == ["main"]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_first_request_once_more_after_a_kill_is_of_the_same_session(run: Run, is_answered: bool) -> None:
+    run.name = "one"
+    run.restart()
+    run.say("Find the needle.")
+    if is_answered:
+        run.wire.ask(text("An answer that the client never got."))
+    else:
+        run.wire.ask_only()
+    run.restart()
+    run.answer(text("It is here."))
+    run.say("Where?")
+    run.answer(text("There."))
+
+    assert run.sent[-1].startswith(run.sent[0][:200])
+
+
+@pytest.mark.parametrize("run", ["anthropic"], indirect=True)
+def test_a_later_request_once_more_on_another_day_is_of_the_same_session(run: Run) -> None:
+    run.say("Find the needle.")
+    run.answer(text("It is here."))
+    run.say("Where?")
+    run.wire.ask(text("An answer that the client never got."))
+    run.restart()
+    run.answer(text("There."))
+
+    assert sum("It is here." in body for body in run.sent) == 2
 
 
 def test_what_a_person_does_acts_on_the_next_request(run: Run) -> None:
@@ -550,3 +592,46 @@ def test_a_person_is_told_why_a_budget_does_not_hold(tmp_path: Path) -> None:
     assert recorder.request(requested).result(60) == Managed()
     recorder.close()
     assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent as the agent has it, whatever the")
+
+
+class Chained(Responses):
+    """A client that leaves its history to the provider, and sends what is new."""
+
+    previous = ""
+
+    def body(self) -> bytes:
+        request = json.loads(super().body())
+        chained = {"previous_response_id": self.previous} if self.previous else {}
+        return json.dumps({**request, "store": True, **chained}).encode()
+
+    def took(self, answer: bytes) -> None:
+        self.previous = json.loads(answer)["id"]
+        self.messages.clear()
+
+    def problems(self, body: bytes) -> list[str]:
+        return super().problems(body) if not self.previous else []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_client_that_leaves_its_history_to_the_provider_is_recorded_and_sends_what_it_does(
+    tmp_path: Path, beside: bool
+) -> None:
+    run = Run(tmp_path / ".ctxvc", "responses")
+    run.wire.client = Chained(TOOLS)
+    run.say("Find the needle.")
+    own = [{"type": "tool_use", "id": "c", "name": "Bash", "input": {}}] if beside else []
+    asks = iter([asked("search", {"pattern": "needle"}, *own)])
+    run.answer(text("It is here."), script=lambda _: next(asks, None))
+    run.wire.client.incoming([{"type": "tool_result", "tool_use_id": "c", "content": "a line"}] if beside else [])
+    run.say("Go on.")
+    run.call("another line")
+    run.answer(text("Done."))
+    run.wire.sessions.close()
+
+    inputs = [[item["type"] for item in json.loads(body)["input"]] for body in run.sent]
+    unseen = ["function_call_output", "function_call_output" if beside else "message"]
+    assert inputs[-2:] == [[*unseen, "message"], ["function_call_output"]]
+    assert ["history is at the provider" in str(failure) for failure in run.wire.failures] == [True]
+    with Store(run.path) as store, opened(store) as session:
+        assert list(store.tips(store.sessions()[0])) == ["main"]
+        assert [session.body(row.id) for row in session.ledger().rows()][-2:] == [b"another line", b"Done."]

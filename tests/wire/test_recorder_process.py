@@ -239,6 +239,23 @@ def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies_or_
     assert recorder.request(REQUESTED).result(PATIENCE) == Managed() and len(processes) == 2
 
 
+def test_a_first_request_that_nobody_answered_is_of_the_session_of_its_run(
+    store: Path, opened: Any, processes: list[subprocess.Popen[bytes]]
+) -> None:
+    recorder, troubles = opened(agent="agent", management=Management(budget=12_000))
+    first = conversation(1, {})[0]
+    fields = {name: getattr(first, name) for name in Requested.__struct_fields__}
+    for number in range(2):
+        requested = Requested(**{**fields, "number": number})
+        until(lambda requested=requested: recorder.request(requested).result(PATIENCE).tools)
+        processes[-1].kill()
+    recorder.close()
+
+    with Store(store) as opened_store:
+        assert len(opened_store.sessions()) == 1
+    assert troubles == []
+
+
 def test_what_kills_each_recorder_is_left_out_and_told(
     store: Path, opened: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

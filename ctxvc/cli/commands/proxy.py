@@ -98,6 +98,7 @@ def _recorder(
         agent=inherited.get("agent", ""),
         session=inherited.get("session", app.session),
         folder=Path(inherited.get("folder") or app.folder),
+        run=inherited.get("run", ""),
         turn=Path(inherited["turn"]) if inherited else None,
         management=management,
         on_trouble=report.text,

@@ -19,7 +19,7 @@ def management_options(command: Callable[..., None]) -> Callable[..., None]:
     budget = click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
                           help="Keep prompts below so many tokens, as in 80k (as they are).")  # fmt: skip
     policy = click.option("--policy", metavar="POLICY", default="",
-                          help="Policy that decides what leaves the prompt (default).")  # fmt: skip
+                          help="Policy that decides what leaves the prompt (default:tools=few).")  # fmt: skip
     reach = click.option("--reach", type=click.Choice(["tools", "files"]), default="tools", show_default=True,
                          help="How the model reads what left: by tools of ours, or by `ctxvc recover`.")  # fmt: skip
     return budget(policy(reach(command)))
@@ -33,4 +33,8 @@ def managing(app: App, *, budget: int | None, policy: str, reach: str) -> Manage
 
     setting = app.setting("budget")
     tokens = budget or (setting.value if setting else 0)
-    return exchange.managing(tokens, policy or spec(usual(app)), tools=reach == "tools") if tokens else None
+    return (
+        exchange.managing(tokens, policy or spec(usual(app, otherwise=exchange.POLICY)), tools=reach == "tools")
+        if tokens
+        else None
+    )

@@ -123,14 +123,14 @@ def parsed(spec: str, folder: Path, more: tuple[type[Policy], ...] = ()) -> Poli
     return parse(spec, load=lambda path, name: _loaded(folder / path, name), more=more)
 
 
-def usual(app: App, session_policy: str = "") -> Policy:
-    """The policy where no option names one: the session's own, else what is set, else `default`.
+def usual(app: App, session_policy: str = "", otherwise: str = "default") -> Policy:
+    """The policy where no option names one: the session's own, else what is set, else `otherwise`.
 
     The files that are set to be protected are, as far as the policy protects any. Raises: BadInput.
     """
     setting = app.setting("policy")
     try:
-        policy = parsed(session_policy or (setting.value if setting else "default"), app.folder)
+        policy = parsed(session_policy or (setting.value if setting else otherwise), app.folder)
     except BadInput as error:
         if session_policy or setting is None:
             raise

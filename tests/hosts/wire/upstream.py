@@ -32,6 +32,9 @@ class Failing:
     status: int = 200
 
 
+#: Seconds after which a client has done what it does with the events before a break.
+_TAKEN = 0.3
+
 #: The model: what it says to the body of a request, in blocks of the Messages API.
 Model = Callable[[Body], "Blocks | Failing"]
 
@@ -197,6 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
             time.sleep(self.server.upstream.pause)
         if breaks:
+            time.sleep(_TAKEN)
             self.close_connection = True
             return
         self.wfile.write(b"0\r\n\r\n")
