@@ -100,7 +100,7 @@ def test_all_of_a_prompt_comes_back_once(agent: str, name: str, store: Store, tm
     session = written(agent, recorded)
     with create(tmp_path / "other") as other:
         again = read_again(agent, session, tmp_path / "agent", other)
-        lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith(".name")}
+        lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith((".name", ".origin"))}
         sent = list(of_pieces(sendable(recorded.prompt())))
         arrived = compared(sent, list(of_pieces(mapped_back(again.prompt()))))
 
@@ -108,8 +108,16 @@ def test_all_of_a_prompt_comes_back_once(agent: str, name: str, store: Store, tm
         assert (arrived.twice, arrived.unpaired) == ([], [])
         added = {unit.text for unit in arrived.added if not unit.text.startswith("[from the result of ")}
         assert added <= {unit.text for unit in arrived.missing} | {"…", ""}
+        assert any(loss.path.endswith(".origin") for loss in session.losses) or by_people(again) == by_people(recorded)
         assert again.ledger.meta.source
         assert again.ledger.meta.source.cwd in ("/work/p", "")
+
+
+def by_people(recorded: Conversation) -> set[bytes]:
+    """What people wrote."""
+    rows = recorded.ledger.rows()
+    texts = (recorded.snapshot.bodies.body(row) for row in rows if row.origin == "human" and row.kind == "user")
+    return {text.replace(b"\\[", b"[") for text in texts}
 
 
 @of_every_agent
