@@ -100,7 +100,7 @@ def test_all_of_a_prompt_comes_back_once(agent: str, name: str, store: Store, tm
     session = written(agent, recorded)
     with create(tmp_path / "other") as other:
         again = read_again(agent, session, tmp_path / "agent", other)
-        lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith(".name")}
+        lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith((".name", ".origin"))}
         sent = list(of_pieces(sendable(recorded.prompt())))
         arrived = compared(sent, list(of_pieces(mapped_back(again.prompt()))))
 
@@ -108,8 +108,22 @@ def test_all_of_a_prompt_comes_back_once(agent: str, name: str, store: Store, tm
         assert (arrived.twice, arrived.unpaired) == ([], [])
         added = {unit.text for unit in arrived.added if not unit.text.startswith("[from the result of ")}
         assert added <= {unit.text for unit in arrived.missing} | {"…", ""}
+        assert any(loss.path.endswith(".origin") for loss in session.losses) or by_people(again) == by_people(recorded)
+        assert any(loss.path.endswith(".is_error") for loss in session.losses) or failed(again) == failed(recorded)
         assert again.ledger.meta.source
         assert again.ledger.meta.source.cwd in ("/work/p", "")
+
+
+def failed(recorded: Conversation) -> set[str]:
+    """The calls that failed, of those in the prompt."""
+    return {piece.call for piece in recorded.prompt() if piece.kind == "tool_result" and piece.error}
+
+
+def by_people(recorded: Conversation) -> set[bytes]:
+    """What people wrote."""
+    rows = recorded.ledger.rows()
+    texts = (recorded.snapshot.bodies.body(row) for row in rows if row.origin == "human" and row.kind == "user")
+    return {text.replace(b"\\[", b"[") for text in texts}
 
 
 @of_every_agent
@@ -177,6 +191,14 @@ def test_what_left_the_prompt_is_a_stub_with_its_address(store: Store) -> None:
     assert "(ctxvc recover prints it)" in lines[2]
     assert f"[archived {row.handle}" in "".join(lines[3:])
     assert "recover" not in next(iter(written("pi", imported(store, DATA / RECORDINGS[2])).files.values())).decode()
+
+
+def test_gemini_does_not_take_a_text_for_a_command(store: Store) -> None:
+    (data,) = written("gemini", imported(store, DATA / "native" / "odd-messages.json")).files.values()
+    asked = [json.loads(line)["content"] for line in data.splitlines() if b'"type":"user"' in line]
+
+    assert [parts[0]["text"] for parts in asked][-2:] == ["…", "…"]
+    assert asked[-2][1] == {"text": "/work/p/a.py is right now."}
 
 
 def test_gemini_finds_the_project_that_it_knows(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _description(conversation: Conversation, setting: Setting, identifier: str) 
         "cwd": str(setting.folder),
         "originator": "ctxvc",
         "cli_version": _VERSION,
-        "source": "exec",
+        "source": "cli",
         "model_provider": "openai",
         **({"git": {"branch": source.branch}} if source and source.branch else {}),
     }

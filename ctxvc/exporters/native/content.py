@@ -42,6 +42,11 @@ class Content(NamedTuple):
         originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
         return {"ctxvc": originals} if originals else {}
 
+    def unattributed(self) -> list[Loss]:
+        """The texts in the user's name that no person wrote, for an agent that cannot tell."""
+        texts = (one for one in self.pieces if one.role == "user" and one.kind != "tool_result" and one.block)
+        return [Loss(f"{one.block}.origin", "a person's") for one in texts if one.block not in self.human]
+
 
 class Turn(NamedTuple):
     """Neighbouring pieces of one role, of one message where they are the user's. `human`: a person wrote them."""
@@ -87,12 +92,13 @@ def arriving(
     by itself, anew when it goes on. Raises: Refused if there is no message yet.
     """
     by_people = frozenset(row.id for row in conversation.ledger.rows() if row.origin == "human")
-    sent = sendable(conversation.prompt(), conversation.ledger.meta.render)
+    prompt = conversation.prompt()
+    sent = sendable(prompt, conversation.ledger.meta.render)
     if not sent:
         raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
     is_agents = _is_from(conversation, format)
     keeps_thinking = items and is_agents and _is_unbroken(conversation)
-    losses = list(_losses(conversation))
+    losses = [*_losses(conversation), *_guarded(prompt, sent)]
     original: dict[str, tools.Call] = {}
     content = list(_beginning(sent, setting))
     for piece in sent:
@@ -125,6 +131,14 @@ def _losses(conversation: Conversation) -> Iterator[Loss]:
         yield Loss("system", "the agent's own")
     if conversation.tools:
         yield Loss("tools", "the agent's own")
+
+
+def _guarded(prompt: Iterable[Piece], sent: Iterable[Piece]) -> Iterator[Loss]:
+    """The texts in which a backslash stands before what begins as a text of ours."""
+    recorded = {piece.block: piece.body for piece in prompt}
+    for piece in sent:
+        if piece.kind == piece.role and b"\\[" in piece.body and piece.body != recorded.get(piece.block, piece.body):
+            yield Loss(piece.block, "with a backslash before what looks like a stub")
 
 
 def _is_from(conversation: Conversation, format: str) -> bool:

@@ -99,7 +99,7 @@ class _Events:
                 "transformedContent": text,
                 "messageId": f"{message}-{number}",
                 "attachments": files if number == len(texts) - 1 else [],
-                **({} if turn.human else {"source": "system"}),
+                **({} if turn.human else {"source": "agent-ctxvc"}),
             }
 
     def _reply(self, turn: Turn, message: str, number: str) -> Iterator[tuple[str, dict[str, Any]]]:

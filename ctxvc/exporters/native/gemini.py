@@ -28,10 +28,10 @@ _WHOLE, _SHORTENED = 180_000, 110_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The session. Who said what in the user's name is not in it."""
+    """The session. Every text in the user's name is a person's."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
-    time, losses = stamp(setting), [*content.losses, *_shortened(content)]
+    time, losses = stamp(setting), [*content.losses, *content.unattributed(), *_shortened(content)]
     header = {
         "sessionId": str(identifier),
         "projectHash": _project_hash(setting.folder),

@@ -18,7 +18,7 @@ _VERSION = "2.4.6"
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The run. Who wrote a text in the user's name is not in it."""
+    """The run. Every text in the user's name is a person's."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = str(session_id(conversation, setting, _AGENT))
     request = written(formats.Prompt(pieces=content.pieces, system=conversation.system))
@@ -42,7 +42,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
     return NativeSession(
         id=identifier,
         files={PurePosixPath(f"{identifier}.traj.json"): formats.dumps(document)},
-        losses=(*losses, *request.losses),
+        losses=(*losses, *content.unattributed(), *request.losses),
     )
 
 

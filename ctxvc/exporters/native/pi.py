@@ -92,11 +92,13 @@ def _incoming(turn: Turn, time: int, losses: list[Loss]) -> dict[str, Any]:
 
 
 def _result(piece: Piece, tools: Mapping[str, str], time: int, losses: list[Loss]) -> dict[str, Any]:
+    content = _blocks(piece, losses)
+    losses += [Loss(f"{piece.block}.content", "`(no tool output)`, if it goes to OpenAI")] * (not content)
     return {
         "role": "toolResult",
         "toolCallId": piece.call,
         "toolName": tools.get(piece.call, piece.tool),
-        "content": _blocks(piece, losses),
+        "content": content,
         "isError": piece.error,
         "timestamp": time,
     }
