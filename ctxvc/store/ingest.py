@@ -12,8 +12,10 @@ import msgspec
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Counters, Source
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.recording.events import Event, Opened, Warned
+from ctxvc.core.recording.continued import exported
+from ctxvc.core.recording.events import Event, Exported, Opened, Warned
 from ctxvc.errors import BadInput, Conflict, Damaged, NotFound, Phrase, Refused
+from ctxvc.store import exports
 from ctxvc.store.files import locked
 from ctxvc.store.format import live_format
 from ctxvc.store.import_scopes import Base, ImportScope
@@ -96,6 +98,8 @@ def start_ingest(
     """
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
+    if not (into or as_new):
+        opened, rest = _as_continued(store, opened, rest)
     if redact:
         opened = _with_clean_name(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
@@ -200,16 +204,32 @@ def _base(store: Store, opened: Opened, tips: Mapping[str, Mapping[str, str]]) -
     """The commit that the recording was exported from, if a session of the store still has it."""
     if opened.exported is None:
         return None
-    commit = opened.exported.commit
-    commit = purge_apply.commits(store).get(commit, commit)
+    return base_of(store, opened.exported, opened.format, opened.source, tips)
+
+
+def base_of(
+    store: Store, exported: Exported, format: str, source: str, tips: Mapping[str, Mapping[str, str]]
+) -> Base | None:
+    """The commit that a session of an agent goes on from, and the scope that it does so in; None if it is gone."""
+    commit = purge_apply.commits(store).get(exported.commit, exported.commit)
     try:
-        session = store.reader.meta(commit).session
+        meta = store.reader.meta(commit)
     except (NotFound, Damaged):
         return None
-    if not any(commit in store.first_parents(tip) for tip in tips.get(session, {}).values()):
+    if not any(commit in store.first_parents(tip) for tip in tips.get(meta.session, {}).values()):
         return None
-    digest = hashlib.sha256(opened.source.encode("utf-8", "replace")).hexdigest()
-    return Base(session, commit, f"resumed-{digest[:8]}", opened.exported.end)
+    digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
+    is_resumed = meta.source is not None and meta.source.format in (format, live_format(format))
+    return Base(meta.session, commit, f"{'resumed' if is_resumed else format}-{digest[:8]}", exported.end)
+
+
+def _as_continued(store: Store, opened: Opened, rest: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
+    """`opened` with what it goes on from, if the store remembers to have written the session."""
+    written = None if opened.exported else exports.written_session(store, opened.format, opened.source)
+    if written is None:
+        return opened, rest
+    events = list(rest)
+    return msgspec.structs.replace(opened, exported=exported(written, events)), iter(events)
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:

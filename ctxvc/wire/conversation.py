@@ -23,6 +23,7 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.prompt.parameters import parameters
 from ctxvc.core.recording.recast import Recast, applied, recast
+from ctxvc.errors import BadInput
 from ctxvc.forms import pieces
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
@@ -84,20 +85,32 @@ class Conversation:
 
     def _load(self) -> None:
         """Learns from the store what the newest request was."""
-        stored_pieces = self._client_pieces()
+        body = joined(self.stored.store, self._client_pieces())
         self._pieces = {
             path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in self._all_pieces().items()
         }
-        self.prints: tuple[bytes, ...] = ()
-        if stored_pieces:
-            self.prints = self.form.prompt(joined(self.stored.store, stored_pieces)).prints
+        self.prints: tuple[bytes, ...] = self._prompt_of(body).prints if body else ()
         self._reply_prints: tuple[bytes, ...] = ()
         self._reply_id = ""
         self._frame = dict(request_files(*self.stored.system_and_tools()))
-        self._parameters = parameters(joined(self.stored.store, stored_pieces))
+        self._parameters = parameters(body)
         self._reader = self.form.reader()
         self._has_read = False  # whether the reader has seen what is recorded
         self._newest = self.stored.next_block
+
+    def _prompt_of(self, body: bytes) -> Prompt:
+        """The prompt of a recorded body; none of one in another form, as before a client changed its provider."""
+        try:
+            return self.form.prompt(body)
+        except BadInput:
+            return _NOTHING
+
+    def goes_on_from_its_scope(self, prompt: Prompt) -> None:
+        """All that the prompt has up to the newest reply in it is what is recorded, however its client writes that."""
+        replied = [is_reply(messages) for messages in self._one_by_one(prompt, 0)]
+        end = len(replied) - next((at for at, reply in enumerate(reversed(replied)) if reply), len(replied))
+        start = end - sum(1 for _ in takewhile(bool, reversed(replied[:end])))
+        self.prints, self._reply_prints = prompt.prints[:start], prompt.prints[start:end]
 
     def _all_pieces(self) -> dict[str, str | bytes]:
         """What is recorded beside the newest reply: path → its bytes, or the id of its blob."""
@@ -272,7 +285,7 @@ class Conversation:
         stored_pieces: dict[str, str | bytes] = dict(
             store.reader.pieces(commit, fmt.CLIENT) or store.reader.pieces(commit)
         )
-        return self.form.prompt(joined(store, stored_pieces)) if stored_pieces else _NOTHING
+        return self._prompt_of(joined(store, stored_pieces)) if stored_pieces else _NOTHING
 
     def _go_back(self, commit: str) -> None:
         """Goes on in a new scope from `commit`; what came after it stays in the scope that is left."""

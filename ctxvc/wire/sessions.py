@@ -17,9 +17,13 @@ import msgspec
 
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Source
+from ctxvc.core.recording.continued import Continued, begins
+from ctxvc.core.recording.events import Exported
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.forms.form import Form, Prompt, Reply, of
+from ctxvc.store import exports
 from ctxvc.store.format import live_format
+from ctxvc.store.ingest import base_of
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.wire import trouble
@@ -41,6 +45,7 @@ _REDIRECTED = 300
 #: What the path ends with by which the Messages API counts a prompt.
 _COUNT = "/count_tokens"
 _NONE = Likeness(False, 0)
+_CONTINUED = "another agent went on from here"
 #: Gemini's requests name their model in the path only.
 _MODEL = re.compile(r".*/models/([^/:]+):")
 
@@ -61,6 +66,8 @@ class _Session:
 
     def conversation(self, store: Store, scope: str, form: Form, management: Management | None = None) -> Conversation:
         """The conversation of a scope, which is begun where there is none. Raises: CtxvcError."""
+        if scope in self.conversations and self.conversations[scope].form is not form:
+            self.conversations.pop(scope).close()  # its client has another provider now
         if scope not in self.conversations:
             stored = _stored(store, self.name, scope)
             self.conversations[scope] = (
@@ -271,6 +278,9 @@ class Sessions:
                 _take_over(self.store, name, client, sender.conversation)
             if name:
                 return self._resumed(name, sender.conversation, form)
+            written = exports.written_session(self.store, client, sender.conversation)
+            if written and (session := self._continued(written, prompt, form, sender)):
+                return session
             if len(prompt.messages) <= _NEW:
                 return self._created(prompt, sender)
         elif self._session:
@@ -283,6 +293,10 @@ class Sessions:
             if any(_goes_on(item, prompt, sender) for item in session.conversations.values()):
                 return session
             session.close()
+        messages = form.reader().messages(prompt.messages) if len(prompt.messages) > _NEW else ()
+        for written in filter(lambda item: begins(item, messages), exports.written_sessions(self.store)):
+            if session := self._continued(written, prompt, form, sender):
+                return session
         return self._created(prompt, sender)
 
     def _resumed(self, name: str, key: str, form: Form) -> _Session:
@@ -293,9 +307,23 @@ class Sessions:
             session.conversation(self.store, scope, form, self._management)
         return session
 
+    def _continued(self, written: Continued, prompt: Prompt, form: Form, sender: Sender) -> _Session | None:
+        """The session that a conversation goes on from which was written for its client, in a scope of its own."""
+        store, client, identity = self.store, self._client(sender), self._identity(sender)
+        base = base_of(store, Exported(commit=written.commit, end=0), client, identity, store.all_tips())
+        if base is None or base.scope in store.tips(base.session):
+            return None
+        origin = store.reader.meta(base.commit)
+        with StoredSession.open(store, base.session, origin.scope) as stored:
+            stored.fork(base.scope, _CONTINUED, commit=base.commit, source=identity)
+        store.set_current_scope(base.session, base.scope)
+        _take_over(store, base.session, client, identity)
+        session = _Session(base.session, sender.conversation or f"{_UNKNOWN}/{base.session}")
+        session.conversation(store, base.scope, form, self._management).goes_on_from_its_scope(prompt)
+        return session
+
     def _created(self, prompt: Prompt, sender: Sender) -> _Session:
-        client = self._client(sender)
-        identity = sender.conversation or (self._run if self._agent else uuid.uuid4().hex)
+        client, identity = self._client(sender), self._identity(sender)
         wish = self._session or name_rules.slug(f"{client}-{identity.replace('-', '')[-8:]}")
         in_use = {name.lower() for name in self.store.sessions()}
         names = (wish if number == 1 else f"{wish}-{number}" for number in count(1))
@@ -305,6 +333,9 @@ class Sessions:
         session = _Session(name, sender.conversation or ("" if self._session else f"{_UNKNOWN}/{name}"))
         self._open[session.key] = session
         return session
+
+    def _identity(self, sender: Sender) -> str:
+        return sender.conversation or (self._run if self._agent else uuid.uuid4().hex)
 
     def _client(self, sender: Sender) -> str:
         return sender.client or self._agent or _UNKNOWN
@@ -361,10 +392,11 @@ def _stored(store: Store, name: str, scope: str) -> StoredSession:
 
 
 def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
-    """From here on the session is recorded on the wire; nobody reads the client's own recording any more."""
-    with StoredSession.open(store, name) as stored:
-        source = stored.ledger().meta.source
-        assert source is not None
+    """From here on the scope is recorded on the wire; nobody reads the client's own recording any more."""
+    sources = {scope: store.reader.meta(tip).source for scope, tip in store.tips(name).items()}
+    scope = next((scope for scope, source in sources.items() if source and source.id == conversation), MAIN)
+    with StoredSession.open(store, name, scope) as stored:
+        source = stored.ledger().meta.source or Source(format="", id="")
         live = msgspec.structs.replace(source, format=live_format(client), id=conversation, missing=())
         stored.change(subject="recorded on the wire from here on", op="settings", actor="host", meta={"source": live})
 

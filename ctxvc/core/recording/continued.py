@@ -1,0 +1,57 @@
+"""A session that was written for another agent, and what its recording has beyond that."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ctxvc.core.ledger.block import Message, Part
+from ctxvc.core.recording.events import Event, Exported, Said, Sent
+
+
+class Continued(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session was written from, and the prints of its parts as an import reads them."""
+
+    commit: str
+    parts: tuple[str, ...]
+
+
+def prints(events: Iterable[Event]) -> Iterator[tuple[int, str]]:
+    """For each part of what was said: the position behind it, and a print of what it says, whatever its id."""
+    for event in events:
+        messages = (event.message,) if isinstance(event, Said) else event.messages if isinstance(event, Sent) else ()
+        for part in (part for message in messages for part in message.parts):
+            yield event.end, _print(part)  # type: ignore[union-attr]
+
+
+def exported(written: Continued, events: Iterable[Event]) -> Exported | None:
+    """What the recording goes on from; None where it has not all that was written, in its order.
+
+    Its agent may have put something of its own between.
+    """
+    end = _end(written, prints(events))
+    return None if end is None else Exported(commit=written.commit, end=end)
+
+
+def begins(written: Continued, messages: Iterable[Message]) -> bool:
+    """Whether a prompt has all that was written, in its order."""
+    return _end(written, ((0, _print(part)) for message in messages for part in message.parts)) is not None
+
+
+def _end(written: Continued, places: Iterable[tuple[int, str]]) -> int | None:
+    """The position behind the last of the written parts, if all are there."""
+    remaining = list(reversed(written.parts))
+    for end, print_of_part in places:
+        if remaining and print_of_part == remaining[-1]:
+            remaining.pop()
+            if not remaining:
+                return end
+    return None
+
+
+def _print(part: Part) -> str:
+    """Calls are known by what is around them: agents write their arguments, and drop fields, as they like."""
+    content = b"" if part.kind == "tool_use" else b"".join(part.body.split())
+    return hashlib.sha256(part.kind.encode() + b"\0" + content).hexdigest()[:12]

@@ -1,0 +1,35 @@
+"""Sessions that were written for other agents: what the store keeps of them, so that they come back as scopes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from ctxvc import importers
+from ctxvc.core.recording.continued import Continued, prints
+from ctxvc.importers.file import Recording
+from ctxvc.store import exports
+from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.store import Store
+
+
+def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]) -> None:
+    """Keeps what a session with this id was written from: an import of it goes on from that commit.
+
+    What waits in an open step is in no commit: such a session becomes one of its own. `format` is empty for an agent
+    whose recordings are not read; its requests on the wire are known again all the same.
+    """
+    if snapshot.waiting:
+        return
+    parts: tuple[str, ...] = ()
+    if format:
+        with tempfile.TemporaryDirectory(prefix="ctxvc-written-") as folder:
+            for name, data in files.items():
+                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / name).write_bytes(data)
+            recording = Recording(Path(folder) / next(iter(files)))
+            parts = tuple(
+                item for _, events in importers.conversations(recording, format) for _, item in prints(events)
+            )
+    exports.remember_session(store, format, id, Continued(commit=snapshot.commit, parts=parts))
