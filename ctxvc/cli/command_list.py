@@ -58,6 +58,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "replay": "Replay recorded sessions under policies and budgets, and compare.",
     },
     "Export": {
+        "continue": "Continue a session in another agent.",
         "export": "Write a session in another format: a request, a trace, a page.",
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import click
 
@@ -28,6 +28,7 @@ from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
 from ctxvc.importers.claude_code import read
+from ctxvc.recording import written
 from ctxvc.store import exports
 from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
@@ -36,7 +37,18 @@ from ctxvc.store.upkeep import bundle
 AGENT_TRACE = "agent-trace"
 
 
-def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> None:
+class GoingOn(NamedTuple):
+    """How an agent goes on with a session: these commands, in this folder; none where it does so by itself."""
+
+    folder: Path
+    commands: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        commands = [shlex.join(command) for command in (("cd", str(self.folder)), *self.commands)]
+        return safe(" && ".join(commands))
+
+
+def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> GoingOn:
     """Writes the session file of a revision, checked, and prints how to resume it."""
     if install and target:
         raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
@@ -58,11 +70,12 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     _print(app, snapshot, CLAUDE_CODE, Exported(exported.data, losses), place, written=install)
     if not app.output.json:
         _print_remarks(app, exported, transcript)
-        if install:
-            app.output.say(f"cd {safe(shlex.quote(str(folder)))} && claude --resume {exported.session}")
+    going_on = GoingOn(folder, [("claude", "--resume", exported.session)] if install else [])
+    _say(app, going_on)
+    return going_on
 
 
-def export_native(app: App, revision: str, agent: str, target: Path | None, *, install: bool) -> None:
+def export_native(app: App, revision: str, agent: str, target: Path | None, *, install: bool) -> GoingOn:
     """Writes the session of a revision as an agent keeps its own, and prints how that goes on with it."""
     native = native_format(agent)
     if install and target:
@@ -84,8 +97,14 @@ def export_native(app: App, revision: str, agent: str, target: Path | None, *, i
     _print(app, snapshot, agent, exported, target, written=install)
     if not app.output.json:
         _note_losses(app, exported, snapshot)
-        if commands := _going_on(native, session, app.path(target) if target else None, install=install):
-            app.output.say(f"cd {safe(shlex.quote(str(folder)))} && {commands}")
+    going_on = GoingOn(folder, _commands(native, session, app.path(target) if target else None, install=install))
+    _say(app, going_on)
+    return going_on
+
+
+def _say(app: App, going_on: GoingOn) -> None:
+    if going_on.commands and not app.output.json:
+        app.output.say(str(going_on))
 
 
 def _native_session(
@@ -95,17 +114,17 @@ def _native_session(
     recovery, now = RECOVERY.format(session=conversation.snapshot.session), datetime.now(timezone.utc)
     for copy in count():
         session = native.write(conversation, Setting(folder=folder, time=now, copy=copy, recovery=recovery))
+        written.remember(conversation.store, conversation.snapshot, native.format, session.id, session.files)
         if place is None or installed(session, place):
             break
     return session
 
 
-def _going_on(native: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> str:
+def _commands(native: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[Sequence[str]]:
     """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
     if not native.resume or not file or not (install or native.install):
-        return ""
-    commands = [native.install(file)] if native.install else []
-    return " && ".join(safe(shlex.join(command)) for command in (*commands, native.resume(session.id)))
+        return []
+    return [*([native.install(file)] if native.install else []), native.resume(session.id)]
 
 
 def _note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:

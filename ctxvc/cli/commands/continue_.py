@@ -1,0 +1,142 @@
+"""`continue`: a session goes on in another agent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.commands.export import GoingOn, export_native, export_session
+from ctxvc.cli.options.policy_option import parsed, unasked, usual
+from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.errors import CtxvcError, NotFound
+from ctxvc.exporters.native import AGENTS, native_format
+from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
+
+if TYPE_CHECKING:
+    from ctxvc.store.read.revision import Snapshot
+    from ctxvc.store.store import Store
+
+_AGENTS = (CLAUDE_CODE, *AGENTS)
+
+
+@command("continue", "ctxvc continue --in codex")
+@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@click.option("--in", "agent", metavar="AGENT", type=click.Choice(_AGENTS), required=True,
+              help=f"Where to go on: {', '.join(_AGENTS)}.")  # fmt: skip
+@click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
+              help="Take out what a policy lets go, down to so many tokens, as in 80k (nothing).")  # fmt: skip
+@click.option("--policy", "spec", metavar="POLICY", default="",
+              help="With --budget: the policy (the session's own, else default).")  # fmt: skip
+@click.option("--run", "runs", is_flag=True, help="Run the agent at once.")
+@click.option("--wrap", "wraps", is_flag=True, help="Run it by `ctxvc wrap`, inside the budget if there is one.")
+@json_option
+@click.pass_obj
+def continue_(
+    app: App, revision: str, agent: str, budget: int | None, spec: str, runs: bool, wraps: bool
+) -> None:  # fmt: skip
+    """
+    Writes the prompt at REV as a session of AGENT's own, where it looks for them and never over one that is there, and
+    prints the command that goes on. What AGENT does then comes back into this session as a scope of its own, by
+    `ctxvc import`, `watch` or `wrap`.
+    """
+    if spec and not budget:
+        raise click.UsageError("--policy requires --budget")
+    if app.output.json and (runs or wraps):
+        raise click.UsageError("--json shows what was written: leave out --run and --wrap")
+    if budget:
+        revision = _within(app, revision, agent, budget, spec)
+    if agent == CLAUDE_CODE:
+        going_on = export_session(app, revision, None, install=True, recorded=None)
+    elif native_format(agent).folder is None:
+        going_on = _taken_in(app, export_native(app, revision, agent, _document(app, agent), install=False))
+    else:
+        going_on = export_native(app, revision, agent, None, install=True)
+    if runs or wraps:
+        _run(app, going_on, [*(["--budget", str(budget)] if budget else []), *(["--policy", spec] if spec else [])]
+             if wraps else None)  # fmt: skip
+
+
+# --- inside a budget
+
+
+def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
+    """The revision after the policy has made room; in a scope of its own, if anything leaves."""
+    from dataclasses import replace
+
+    from ctxvc.core.view.budget import Budget, check
+    from ctxvc.policies.run import ask_plan
+    from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import StoredSession
+
+    with app.store() as store:
+        with StoredSession.open(store, app.session_name(store)) as stored:
+            stored.flush()
+            snapshot = app.revision(stored, revision)
+        name = _scope(store, snapshot, agent)
+        with StoredSession.open(store, snapshot.session, snapshot.scope) as stored:
+            stored.fork(name, f"inside {budget:,} tokens, for {agent}", commit=snapshot.commit, source="")
+        stored = StoredSession.open(store, snapshot.session, name)
+        meta = stored.ledger().meta
+        policy = parsed(spec, app.folder) if spec else usual(app, meta.policy)
+        with Session(stored, actor="user", policy=policy, meter=app.meter(store, stored.ledger())) as session:
+            view = unasked(session.view())
+            view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
+            session.commit(ask_plan(policy, view), roll_up=True)
+            if (tokens := session.used()) > budget:
+                app.output.note(f"the prompt has {tokens:,} tokens: what may leave is not enough")
+        return f"{snapshot.session}/{name}"
+
+
+def _scope(store: Store, snapshot: Snapshot, agent: str) -> str:
+    taken = store.tips(snapshot.session)
+    names = (f"for-{agent}" if number == 1 else f"for-{agent}-{number}" for number in count(1))
+    return next(name for name in names if name not in taken)
+
+
+# --- the agent's own command
+
+
+def _document(app: App, agent: str) -> Path:
+    """A file for an agent that takes sessions in by a command of its own."""
+    folder = app.store_path() / "ctxvc" / "cache" / "continued"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return next(path for number in count(1) if not (path := folder / f"{agent}-{number}.json").exists())
+
+
+def _taken_in(app: App, going_on: GoingOn) -> GoingOn:
+    """What is left to do after the agent has taken the session in, if it is installed."""
+    *firsts, last = going_on.commands
+    for first in firsts:
+        program = shutil.which(first[0], path=app.env.get("PATH"))
+        if not program:
+            return going_on
+        done = subprocess.run([program, *first[1:]], cwd=going_on.folder, env=app.env, capture_output=True, check=False)
+        if done.returncode:
+            reason = done.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise CtxvcError(f"{first[0]} did not take the session in: {reason}", hint="run the printed commands")
+    return GoingOn(going_on.folder, [last])
+
+
+def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
+    """Becomes the agent, or a `wrap` of it with these options."""
+    (command,) = going_on.commands or [()]
+    if not command:
+        raise NotFound("this agent has no command that continues a session", hint="give it the file that was written")
+    program = shutil.which(command[0], path=app.env.get("PATH"))
+    if not program:
+        raise NotFound(f"{command[0]} is not installed, or not in PATH", hint="the session is written: run the command")
+    os.chdir(going_on.folder)
+    argv = [program, *command[1:]]
+    if wrapped is not None:
+        argv = [sys.executable, "-m", "ctxvc", "wrap", *wrapped, *command]
+    sys.stdout.flush()
+    os.execve(argv[0], argv, dict(app.env))  # noqa: S606 - the agent is the program from here on
