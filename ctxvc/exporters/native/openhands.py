@@ -12,7 +12,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, texts_and_media, turns
-from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id, stamp, title
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.openhands.read import FORMAT, NOTE, folders
 
@@ -56,12 +56,12 @@ def _summarized(content: Content, events: int) -> list[Loss]:
 
 
 def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) -> dict[str, Any]:
-    provider, name = model(conversation, setting)
+    # The model that replied would be checked for its window, although OpenHands goes on with the one that it is set to.
     return {
         "id": str(identifier),
         "agent": {
             "kind": "Agent",
-            "llm": {"model": f"{provider}/{name}"},
+            "llm": {"model": setting.model or "unknown"},
             "tools": [],
             "include_default_tools": [],
         },
