@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from ctxvc import importers
 from ctxvc.core.recording.continued import Continued, prints
+from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.store import exports
 from ctxvc.store.read.revision import Snapshot
@@ -30,8 +32,9 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_bytes(data)
             recording = Recording(Path(folder) / next(iter(files)))
-            parts = tuple(
-                item for _, events in importers.conversations(recording, format) for _, item in prints(events)
-            )
+            with suppress(BadInput):  # there is nothing yet that an import would take
+                parts = tuple(
+                    item for _, events in importers.conversations(recording, format) for _, item in prints(events)
+                )
     exports.remember_session(store, format, id, Continued(commit=commit, parts=parts))
     return True
