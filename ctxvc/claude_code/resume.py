@@ -57,7 +57,8 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     """A session file. `session` is its id, which must be its name too.
 
     `kept` counts the recorded transcript's lines in it, `written` those that were made. `left_out` names the blocks of
-    thinking that the revision has and the file has not.
+    thinking that the revision has and the file has not, `taken_over` the calls of other agents' tools that became calls
+    of the host's own.
     """
 
     session: str
@@ -65,6 +66,7 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     written: int
     left_out: tuple[str, ...]
+    taken_over: tuple[str, ...] = ()
 
     @property
     def thinking(self) -> int:
@@ -100,7 +102,8 @@ def resumable(
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))
         envelope = _envelope(snapshot, session, folder)
         lines = list(_recorded_lines(recorded, end, session, folder, redactor)) if recorded and end else []
-        appended = _by_call([_as_line(piece) for piece in safe[count:] if piece.kind != "thinking"])
+        later = [piece for piece in safe[count:] if piece.kind != "thinking"]
+        appended = _by_call([_as_line(piece) for piece in later])
         new_lines = [*_Writer(envelope, ledger, calls, start, lines).lines(appended), _title(snapshot, session)]
         exported = Resumable(
             session=session,
@@ -111,6 +114,7 @@ def resumable(
             kept=len(lines),
             written=len(new_lines),
             left_out=tuple(piece.block for piece in safe[count:] if piece.block in thinking),
+            taken_over=tuple(piece.block for piece in later if _as_line(piece).body != piece.body),
         )
         reason = _difference(exported, [*expected[:count], *appended])
         if not reason:

@@ -99,7 +99,7 @@ def start_ingest(
     warnings: list[Warned] = []
     opened, rest = _opening(iter(events), warnings)
     if not (into or as_new):
-        opened, rest = _as_continued(store, opened, rest)
+        opened, rest = _as_continued(store, opened, suffix, rest)
     if redact:
         opened = _with_clean_name(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
@@ -243,9 +243,9 @@ def _digest(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def _as_continued(store: Store, opened: Opened, rest: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
+def _as_continued(store: Store, opened: Opened, suffix: str, rest: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
     """`opened` with what it goes on from, if the store remembers to have written the session."""
-    written = None if opened.exported else exports.written_session(store, opened.format, opened.source)
+    written = None if opened.exported else exports.written_session(store, opened.format, f"{opened.source}{suffix}")
     if written is None:
         return opened, rest
     events = list(rest)

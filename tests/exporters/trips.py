@@ -57,7 +57,8 @@ def exported(recorded: Conversation, format: str) -> Exported:
     if format != CLAUDE_CODE:
         return exporters.exporter(format).export(recorded)
     made = resumable(recorded.store, recorded.snapshot, Path("/work"))
-    return Exported(made.data, tuple(map(Loss, made.left_out)))
+    changed = (Loss(f"{block}.input") for block in made.taken_over)
+    return Exported(made.data, (*map(Loss, made.left_out), *changed))
 
 
 def content(recorded: Conversation, format: str) -> list[Piece]:

@@ -66,8 +66,9 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
             if _installed(place, exported.data):
                 app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
                 break
-    losses = tuple(Loss(block) for block in exported.left_out)
-    _print(app, snapshot, CLAUDE_CODE, Exported(exported.data, losses), place, written=install)
+    losses = [Loss(block) for block in exported.left_out]
+    losses += [Loss(f"{block}.input", "a call of Claude Code's own tool") for block in exported.taken_over]
+    _print(app, snapshot, CLAUDE_CODE, Exported(exported.data, tuple(losses)), place, written=install)
     if not app.output.json:
         _print_remarks(app, exported, transcript)
     going_on = GoingOn(folder, [("claude", "--resume", exported.session)] if install else [])
@@ -166,6 +167,8 @@ def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> No
             f"left out: {exported.thinking} thinking blocks, whose signatures are valid only after their original "
             "context"
         )
+    if exported.taken_over:
+        app.output.note(f"changed: {len(exported.taken_over)} calls, into those of Claude Code's own tools")
 
 
 def _worked_in(snapshot: Snapshot, project: Path) -> Path:

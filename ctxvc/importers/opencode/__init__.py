@@ -1,7 +1,8 @@
-"""Sessions of opencode, which keeps those of all projects in one SQLite database → events."""
+"""Sessions of opencode → events: its SQLite database with those of all projects, or what `opencode export` writes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,18 +23,28 @@ _STATEMENT = b"CREATE TABLE"
 #: An old and a new one: the statement of one that came with an update may stand anywhere in a large file.
 _TABLES = (b"CREATE TABLE `session`", b"CREATE TABLE `session_context_epoch`")
 _LOG = "-wal"
+_EXPORTED = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"id"\s*:\s*"ses_')
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file is a database with such tables, or one whose tables are still in its log of writes."""
+    """Whether a file is a database with such tables, or one whose tables are still in its log of writes; or an exported
+    session.
+    """
+    if _EXPORTED.match(head):
+        return True
     return head.startswith(_MAGIC) and (any(table in head for table in _TABLES) or _STATEMENT not in head)
 
 
 def conversations(recording: Recording) -> Conversations:
     """The conversations, oldest first; a fork is one of its own, a sub-agent a scope of the one that began it."""
-    from ctxvc.importers.opencode import database
+    from ctxvc.importers import documents
+    from ctxvc.importers.opencode import database, read
     from ctxvc.importers.opencode.read import TAIL
 
+    if _EXPORTED.match(recording.head()):
+        tree = database.exported(documents.document(recording).value)
+        yield tree.sessions[0].id[-TAIL:], read.events(tree)
+        return
     everything = database.ask(recording.path, database.sessions)
     chosen = [session for session in database.roots(everything) if _is_of(session, recording.projects)]
     share = stamp(recording.path).size // max(len(chosen), 1)

@@ -17,7 +17,8 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
-from ctxvc.forms.values import text_of
+from ctxvc.forms.values import objects, text_of
+from ctxvc.importers.documents import mapping
 from ctxvc.importers.file import LONGEST
 
 T = TypeVar("T")
@@ -133,6 +134,39 @@ def tree(connection: sqlite3.Connection, root: str) -> Tree:
     if messages:
         messages[root] = _with_removed(connection, root, messages[root])
     return Tree(members, messages, damaged)
+
+
+def exported(value: Any) -> Tree:
+    """The session in a document of `opencode export`. Raises: BadInput."""
+    info = mapping(value, "info")
+    name = text_of(info.get("id"))
+    if not name:
+        raise BadInput("the document names no session")
+    session = Session(
+        id=name,
+        parent="",
+        directory=text_of(info.get("directory")),
+        title=text_of(info.get("title")),
+        version=text_of(info.get("version")),
+        created=_moment(info),
+    )
+    messages = [
+        Stored(
+            id=text_of(about.get("id")),
+            session=name,
+            created=_moment(about),
+            info=about,
+            parts=objects(message.get("parts")),
+        )
+        for message in objects(value.get("messages"))
+        if (about := mapping(message, "info"))
+    ]
+    return Tree([session], {name: messages}, [])
+
+
+def _moment(info: dict[str, Any]) -> int:
+    created = mapping(info, "time").get("created")
+    return created if isinstance(created, int) else 0
 
 
 def _messages(connection: sqlite3.Connection, session: str, damaged: list[str]) -> list[Stored]:

@@ -65,14 +65,6 @@ def _gemini(session: str) -> Sequence[str]:
     return ("--yolo", "--skip-trust", "-m", "gemini-2.5-pro", "--resume", session, "-p", ASKED)
 
 
-def _gemini_unlimited(place: Place) -> None:
-    """Has Gemini CLI send old results whole."""
-    path = place.home / ".gemini" / "settings.json"
-    settings = json.loads(path.read_text())
-    masking = {"protectionThresholdTokens": 100_000_000}
-    path.write_text(json.dumps({**settings, "contextManagement": {"tools": {"outputMasking": masking}}}))
-
-
 def _qwen(session: str) -> Sequence[str]:
     return ("--yolo", "--auth-type", "openai", "--resume", session, "-p", ASKED)
 
@@ -102,7 +94,7 @@ RESUMING: Sequence[Resuming] = (
     Resuming("opencode", "opencode-anthropic", _opencode("anthropic/claude-sonnet-4-5")),
     Resuming("pi", "pi-openai", _pi("openai/gpt-5.1")),
     Resuming("pi", "pi-anthropic", _pi("anthropic/claude-sonnet-4-5")),
-    Resuming("gemini", "gemini", _gemini, _gemini_unlimited),
+    Resuming("gemini", "gemini", _gemini),
     Resuming("copilot", "copilot-chat", _copilot, env=_WIDE),
     Resuming("copilot", "copilot-responses", _copilot, env=_WIDE),
     Resuming("copilot", "copilot-messages", _copilot, env=_WIDE),

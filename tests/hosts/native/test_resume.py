@@ -53,10 +53,13 @@ def resuming(request: pytest.FixtureRequest) -> Resuming:
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_all_of_a_prompt_arrives_in_order_and_once(resuming: Resuming, name: str) -> None:
-    arrived, _ = arrival(resuming, SHARED / f"{name}.jsonl.gz")
+    """But for old results that Gemini CLI shortens, which has no setting for it: each of them is named."""
+    arrived, session = arrival(resuming, SHARED / f"{name}.jsonl.gz")
 
+    shortened = {loss.path for loss in session.losses if "Gemini CLI" in loss.change}
     assert arrived.arrived
-    assert (arrived.missing, arrived.twice, arrived.unpaired) == ([], [], [])
+    assert [unit for unit in arrived.missing if f"{unit.block}.content" not in shortened] == []
+    assert (arrived.twice, arrived.unpaired) == ([], [])
 
 
 def test_what_the_api_has_besides_texts_and_calls_arrives(resuming: Resuming) -> None:
