@@ -14,14 +14,15 @@ from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
 
-def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]) -> None:
+def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]) -> bool:
     """Keeps what a session with this id was written from: an import of it goes on from that commit.
 
     What waits in an open step is in no commit: such a session becomes one of its own. `format` is empty for an agent
-    whose recordings are not read; its requests on the wire are known again all the same.
+    whose recordings are not read. Returns whether no session had the id before, as far as it is known.
     """
-    if snapshot.waiting:
-        return
+    is_new = exports.written_session(store, format, id) is None
+    if snapshot.waiting or not is_new:
+        return is_new
     parts: tuple[str, ...] = ()
     if format:
         with tempfile.TemporaryDirectory(prefix="ctxvc-written-") as folder:
@@ -33,3 +34,4 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
                 item for _, events in importers.conversations(recording, format) for _, item in prints(events)
             )
     exports.remember_session(store, format, id, Continued(commit=snapshot.commit, parts=parts))
+    return True

@@ -115,8 +115,8 @@ def _native_session(
     recovery, now = RECOVERY.format(session=conversation.snapshot.session), datetime.now(timezone.utc)
     for copy in count():
         session = native.write(conversation, Setting(folder=folder, time=now, copy=copy, recovery=recovery))
-        written.remember(conversation.store, conversation.snapshot, native.format, session.id, session.files)
-        if place is None or installed(session, place):
+        is_new = written.remember(conversation.store, conversation.snapshot, native.format, session.id, session.files)
+        if place is None or (is_new and installed(session, place)):
             break
     return session
 
