@@ -20,11 +20,11 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
     What waits in an open step is in no commit: such a session becomes one of its own. `format` is empty for an agent
     whose recordings are not read. Returns whether no session had the id before, as far as it is known.
     """
-    is_new = exports.written_session(store, format, id) is None
-    if snapshot.waiting or not is_new:
-        return is_new
+    if exports.written_session(store, format, id):
+        return False
+    commit = "" if snapshot.waiting else snapshot.commit
     parts: tuple[str, ...] = ()
-    if format:
+    if format and commit:
         with tempfile.TemporaryDirectory(prefix="ctxvc-written-") as folder:
             for name, data in files.items():
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
@@ -33,5 +33,5 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
             parts = tuple(
                 item for _, events in importers.conversations(recording, format) for _, item in prints(events)
             )
-    exports.remember_session(store, format, id, Continued(commit=snapshot.commit, parts=parts))
+    exports.remember_session(store, format, id, Continued(commit=commit, parts=parts))
     return True

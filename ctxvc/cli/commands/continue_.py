@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commands.export import GoingOn, export_native, export_session
+from ctxvc.cli.commands.export import GoingOn, export_native, export_session, say
 from ctxvc.cli.options.policy_option import parsed, unasked, usual
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.errors import CtxvcError, NotFound
@@ -60,6 +60,7 @@ def continue_(
         going_on = _taken_in(app, export_native(app, revision, agent, _document(app, agent), install=False))
     else:
         going_on = export_native(app, revision, agent, None, install=True)
+    say(app, going_on)
     if runs or wraps:
         _run(app, going_on, [*(["--budget", str(budget)] if budget else []), *(["--policy", spec] if spec else [])]
              if wraps else None)  # fmt: skip

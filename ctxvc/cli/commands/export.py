@@ -49,7 +49,7 @@ class GoingOn(NamedTuple):
 
 
 def export_session(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> GoingOn:
-    """Writes the session file of a revision, checked, and prints how to resume it."""
+    """Writes the session file of a revision, checked."""
     if install and target:
         raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
     place = app.path(target) if target else None
@@ -71,13 +71,11 @@ def export_session(app: App, revision: str, target: Path | None, *, install: boo
     _print(app, snapshot, CLAUDE_CODE, Exported(exported.data, tuple(losses)), place, written=install)
     if not app.output.json:
         _print_remarks(app, exported, transcript)
-    going_on = GoingOn(folder, [("claude", "--resume", exported.session)] if install else [])
-    _say(app, going_on)
-    return going_on
+    return GoingOn(folder, [("claude", "--resume", exported.session)] if install else [])
 
 
 def export_native(app: App, revision: str, agent: str, target: Path | None, *, install: bool) -> GoingOn:
-    """Writes the session of a revision as an agent keeps its own, and prints how that goes on with it."""
+    """Writes the session of a revision as an agent keeps its own."""
     native = native_format(agent)
     if install and target:
         raise click.UsageError("--install writes the session to the agent's own folder: leave out -o")
@@ -98,12 +96,11 @@ def export_native(app: App, revision: str, agent: str, target: Path | None, *, i
     _print(app, snapshot, agent, exported, target, written=install)
     if not app.output.json:
         _note_losses(app, exported, snapshot)
-    going_on = GoingOn(folder, _commands(native, session, app.path(target) if target else None, install=install))
-    _say(app, going_on)
-    return going_on
+    return GoingOn(folder, _commands(native, session, app.path(target) if target else None, install=install))
 
 
-def _say(app: App, going_on: GoingOn) -> None:
+def say(app: App, going_on: GoingOn) -> None:
+    """Prints how the agent goes on, if there is a command for it."""
     if going_on.commands and not app.output.json:
         app.output.say(str(going_on))
 
@@ -275,12 +272,12 @@ def export(
     if files and form != AGENT_TRACE:
         raise click.UsageError(f"--file requires --format {AGENT_TRACE}")
     if form == CLAUDE_CODE:
-        export_session(app, revision, target, install=install, recorded=recorded)
+        say(app, export_session(app, revision, target, install=install, recorded=recorded))
         return
     if recorded:
         raise click.UsageError(f"--recorded requires --format {CLAUDE_CODE}")
     if form in AGENTS:
-        export_native(app, revision, form, target, install=install)
+        say(app, export_native(app, revision, form, target, install=install))
         return
     if install:
         raise click.UsageError("--install requires the format of an agent's sessions")

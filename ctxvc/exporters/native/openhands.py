@@ -12,7 +12,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, texts_and_media, turns
-from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, model, session_id, stamp, title
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.openhands.read import FORMAT, NOTE, folders
 
@@ -24,6 +24,8 @@ _SYSTEM = (
 )
 #: Events that OpenHands sends as they are, the new question among them, and those that it keeps at the beginning.
 _MOST_EVENTS, _FIRST_EVENTS = 78, 4
+#: Characters of a result's text that OpenHands sends whole.
+_LONGEST_TEXT = 50_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
@@ -54,12 +56,12 @@ def _summarized(content: Content, events: int) -> list[Loss]:
 
 
 def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) -> dict[str, Any]:
-    provider, name = model(conversation, setting)
+    # The model that replied would be checked for its window, although OpenHands goes on with the one that it is set to.
     return {
         "id": str(identifier),
         "agent": {
             "kind": "Agent",
-            "llm": {"model": f"{provider}/{name}"},
+            "llm": {"model": setting.model or "unknown"},
             "tools": [],
             "include_default_tools": [],
         },
@@ -131,6 +133,9 @@ class _Events:
     def _result(self, piece: Piece) -> dict[str, Any]:
         about = {"tool_name": self._tools.get(piece.call, piece.tool), "tool_call_id": piece.call}
         parts = list(self._parts(piece))
+        if any(len(part.get("text", "")) > _LONGEST_TEXT for part in parts):
+            change = f"what OpenHands leaves of more than {_LONGEST_TEXT:,} characters"
+            self._losses.append(Loss(f"{piece.block}.content", change))
         if piece.error and all(part["type"] == "text" for part in parts):
             error = "".join(part["text"] for part in parts)
             return {"source": "agent", **about, "error": error, "kind": "AgentErrorEvent"}

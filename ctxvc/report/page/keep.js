@@ -10,7 +10,7 @@ export function keep(page) {
   const opened = named(page, "details").filter(([, details]) => details.open).map(([name]) => name);
   const arranged = named(page, "[data-arranged]").map(([name, element]) => [name, element.arrangement()]);
   const scrolled = named(page, SCROLLED).map(([name, element]) => [name, element.scrollTop, element.scrollLeft]).filter(([, top, left]) => top || left);
-  const dialog = page.querySelector("dialog[open]") !== null;
+  const dialog = page.querySelector("dialog[open]")?.getAttribute("aria-labelledby");
   const place = [scrollX, scrollY];
 
   return () => {
@@ -19,7 +19,7 @@ export function keep(page) {
     arrange(page, arranged.filter(([name]) => !first.has(name))); // the tables that came with what was opened
     const scrollable = new Map(named(page, SCROLLED));
     for (const [name, top, left] of scrolled) scrollable.get(name)?.scrollTo(left, top);
-    if (dialog) page.querySelector("dialog")?.showModal();
+    if (dialog) page.querySelector(`dialog[aria-labelledby="${dialog}"]`)?.showModal();
     scrollTo(...place);
     const next = focused && new Map(named(page, FOCUSABLE)).get(focused);
     next?.focus({ preventScroll: true });

@@ -1,6 +1,7 @@
 // The page of a session: the river, and one of the screens below it.
 import { blockDrawer } from "./block.js";
 import { Bodies } from "./bodies.js";
+import { continueDialog } from "./continue.js";
 import { costScreen } from "./cost.js";
 import { empty, h, replace } from "./dom.js";
 import { footer, header, newPage } from "./header.js";
@@ -33,7 +34,9 @@ export function sessionPage(page, raw, { actions = [], verbs = null, live = fals
   const session = new Session(raw);
   const context = { session, bodies: new Bodies(raw.bodies), verbs };
   const help = helpDialog();
+  const next = continueDialog(session);
   const top = header(raw.title || raw.session, factsOf(raw), ...actions,
+    session.n ? h("button", { type: "button", "aria-label": "Continue", title: "Continue in another agent", on: { click: next.open } }, "Continue") : null,
     h("button", { type: "button", "aria-label": "Search", title: "Search (/)", on: { click: () => go({ screen: "search" }) } }, "Search"),
     h("button", { type: "button", "aria-label": "Keys", title: "Keys (?)", on: { click: () => help.showModal() } }, "?"));
   if (!session.n) {
@@ -47,7 +50,7 @@ export function sessionPage(page, raw, { actions = [], verbs = null, live = fals
   const summary = verdict(raw);
   const drawer = blockDrawer(context);
   const frame = h("div", { class: "frame" }, summary, stream, tabs, main, footer(raw, { live }));
-  replace(page, top, frame, drawer, help, h("div", { id: "announced", class: "visually-hidden", role: "status" }));
+  replace(page, top, frame, drawer, help, next.dialog, h("div", { id: "announced", class: "visually-hidden", role: "status" }));
 
   function update(next, before) {
     const name = SCREENS[view().screen] ? view().screen : "overview";
