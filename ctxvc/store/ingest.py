@@ -118,7 +118,7 @@ def start_ingest(
     if base and session_name not in ("", base.session):
         base = None  # it was imported as a session of its own
     if base is None and session_name and not into:
-        base = _begun(store, session_name, opened.source, tips)
+        base = _base_of_scope(store, session_name, opened.source, tips)
     session_name = session_name or (base.session if base else "")
     created = not session_name
     for other in after:
@@ -224,17 +224,17 @@ def base_of(
     return Base(meta.session, commit, f"{'resumed' if is_resumed else format}-{_digest(source)}", exported.end)
 
 
-def _begun(store: Store, session: str, source: str, tips: Mapping[str, Mapping[str, str]]) -> Base | None:
+def _base_of_scope(store: Store, session: str, source: str, tips: Mapping[str, Mapping[str, str]]) -> Base | None:
     """What an earlier import went on from, as its scope says; None if the recording is the session's own.
 
     The recording itself may not say it any more, nor the cache: its agent wrote it anew, or the store is a clone.
     """
     ending = f"-{_digest(source)}"
     for scope, tip in tips.get(session, {}).items():
-        begun = store.reader.meta(tip).source
-        if scope.endswith(ending) and begun and begun.id == source:
+        imported = store.reader.meta(tip).source
+        if scope.endswith(ending) and imported and imported.id == source:
             commit = next(item for item in store.first_parents(tip) if store.reader.meta(item).scope != scope)
-            return Base(session, commit, scope, begun.finals[0] if begun.finals else 0)
+            return Base(session, commit, scope, imported.finals[0] if imported.finals else 0)
     return None
 
 

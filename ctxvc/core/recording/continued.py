@@ -40,7 +40,7 @@ def beginning(written: Continued, messages: Sequence[Iterable[Message]]) -> int 
 
     None where the prompt has not all that was written, in its order. `messages` are read one by one.
     """
-    at = [(number, _print(part)) for number, read in enumerate(messages, 1) for item in read for part in item.parts]
+    at = [(number, _print(part)) for number, group in enumerate(messages, 1) for item in group for part in item.parts]
     last = _end(written, ((place, text) for place, (_, text) in enumerate(at)))
     if last is None:
         return None
