@@ -117,6 +117,8 @@ def start_ingest(
     base = None if into or as_new else _base(store, opened, tips)
     if base and session_name not in ("", base.session):
         base = None  # it was imported as a session of its own
+    if base is None and session_name and not into:
+        base = _base_of_scope(store, session_name, opened.source, tips)
     session_name = session_name or (base.session if base else "")
     created = not session_name
     for other in after:
@@ -218,9 +220,27 @@ def base_of(
         return None
     if not any(commit in store.first_parents(tip) for tip in tips.get(meta.session, {}).values()):
         return None
-    digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
     is_resumed = meta.source is not None and meta.source.format in (format, live_format(format))
-    return Base(meta.session, commit, f"{'resumed' if is_resumed else format}-{digest[:8]}", exported.end)
+    return Base(meta.session, commit, f"{'resumed' if is_resumed else format}-{_digest(source)}", exported.end)
+
+
+def _base_of_scope(store: Store, session: str, source: str, tips: Mapping[str, Mapping[str, str]]) -> Base | None:
+    """What an earlier import went on from, as its scope says; None if the recording is the session's own.
+
+    The recording itself may not say it any more, nor the cache: its agent wrote it anew, or the store is a clone.
+    """
+    ending = f"-{_digest(source)}"
+    for scope, tip in tips.get(session, {}).items():
+        imported = store.reader.meta(tip).source
+        if scope.endswith(ending) and imported and imported.id == source:
+            commit = next(item for item in store.first_parents(tip) if store.reader.meta(item).scope != scope)
+            return Base(session, commit, scope, imported.finals[0] if imported.finals else 0)
+    return None
+
+
+def _digest(source: str) -> str:
+    """What names the scope of a recording that goes on from a session."""
+    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def _as_continued(store: Store, opened: Opened, suffix: str, rest: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:

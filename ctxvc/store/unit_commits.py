@@ -81,6 +81,8 @@ class UnitCommits:
         """What the recording has before the base's end is the base, and the rest comes into a scope of its own."""
         self.scopes.base = base
         self.gatherer = Gatherer(main=base.scope, rewind=f"{base.scope}-rewind")
+        # The base's end is one of them, so that later imports find it also where nothing else remembers it.
+        self.source = msgspec.structs.replace(self.source, finals=tuple(sorted({base.end, *self.source.finals})))
         if self.earlier.units == 0 and (source := self.store.reader.meta(base.commit).source):
             self.source = msgspec.structs.replace(
                 self.source, title=source.title, cwd=source.cwd, branch=source.branch, started=source.started
@@ -89,7 +91,7 @@ class UnitCommits:
     def run(self, opened: Opened, events: Iterator[Event], *, final: bool, warnings: list[Warned]) -> IngestResult:
         end = 0
         exported = self.scopes.base.end if self.scopes.base else 0
-        finals = [*([exported] if exported else []), *self.source.finals]
+        finals = list(self.source.finals)
         self.model, self.window = opened.model, opened.window
         self.frame = opened.system, opened.tools
         for event in map(self._beside, events):

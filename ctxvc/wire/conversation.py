@@ -92,6 +92,7 @@ class Conversation:
         self.prints: tuple[bytes, ...] = self._prompt_of(body).prints if body else ()
         self._reply_prints: tuple[bytes, ...] = ()
         self._reply_id = ""
+        self._is_continued = False  # whether `prints` are of another agent's session, up to where this one goes on
         self._frame = dict(request_files(*self.stored.system_and_tools()))
         self._parameters = parameters(body)
         self._reader = self.form.reader()
@@ -105,12 +106,9 @@ class Conversation:
         except BadInput:
             return _NOTHING
 
-    def goes_on_from_its_scope(self, prompt: Prompt) -> None:
-        """All that the prompt has up to the newest reply in it is what is recorded, however its client writes that."""
-        replied = [is_reply(messages) for messages in self._one_by_one(prompt, 0)]
-        end = len(replied) - next((at for at, reply in enumerate(reversed(replied)) if reply), len(replied))
-        start = end - sum(1 for _ in takewhile(bool, reversed(replied[:end])))
-        self.prints, self._reply_prints = prompt.prints[:start], prompt.prints[start:end]
+    def goes_on_after(self, prompt: Prompt, count: int) -> None:
+        """The first messages of the prompt, so many, are what is recorded, however its client writes that."""
+        self.prints, self._is_continued = prompt.prints[:count], True
 
     def _all_pieces(self) -> dict[str, str | bytes]:
         """What is recorded beside the newest reply: path → its bytes, or the id of its blob."""
@@ -216,7 +214,7 @@ class Conversation:
         common = self.shared(prompt)
         is_whole = common == len(self.prints)
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
-        if prompt.continues or (is_whole and (repeated or self.is_empty)):
+        if prompt.continues or (is_whole and (repeated or self.is_empty or self._is_continued)):
             return self.stored.redacted_messages(self._read_on(prompt, common + repeated))
         is_ahead = is_whole and (self._is_in_part or self._has_reply(prompt, common))
         if not is_ahead and (commit := self._step_before(prompt, common)):
@@ -369,7 +367,7 @@ class Conversation:
                 transaction.append(at, admitted)
             self.stored.acknowledge(transaction)
         self.prints, self._reply_prints, self._reply_id = prompt.prints, tuple(reply.prints), reply.id
-        self._is_in_part = not reply.complete
+        self._is_in_part, self._is_continued = not reply.complete, False
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters, self._newest = frame, fields, self.stored.next_block
 

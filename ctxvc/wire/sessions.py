@@ -17,7 +17,7 @@ import msgspec
 
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.ledger import Source
-from ctxvc.core.recording.continued import Continued, begins
+from ctxvc.core.recording.continued import Continued, beginning
 from ctxvc.core.recording.events import Exported
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.forms.form import Form, Prompt, Reply, of
@@ -293,8 +293,8 @@ class Sessions:
             if any(_goes_on(item, prompt, sender) for item in session.conversations.values()):
                 return session
             session.close()
-        messages = form.reader().messages(prompt.messages) if len(prompt.messages) > _NEW else ()
-        for written in filter(lambda item: begins(item, messages), exports.written_sessions(self.store)):
+        newest = exports.written_sessions(self.store) if len(prompt.messages) > _NEW else ()
+        for written in filter(lambda item: _beginning(item, prompt, form) is not None, newest):
             if session := self._continued(written, prompt, form, sender):
                 return session
         return self._created(prompt, sender)
@@ -308,7 +308,10 @@ class Sessions:
         return session
 
     def _continued(self, written: Continued, prompt: Prompt, form: Form, sender: Sender) -> _Session | None:
-        """The session that a conversation goes on from which was written for its client, in a scope of its own."""
+        """The session that a conversation goes on from which was written for its client, in a scope of its own.
+
+        A prompt that does not begin with all that was written, as after a compaction, is an edit by the client.
+        """
         store, client, identity = self.store, self._client(sender), self._identity(sender)
         base = base_of(store, Exported(commit=written.commit, end=0), client, identity, store.all_tips())
         if base is None or base.scope in store.tips(base.session):
@@ -319,7 +322,9 @@ class Sessions:
         store.set_current_scope(base.session, base.scope)
         _take_over(store, base.session, client, identity)
         session = _Session(base.session, sender.conversation or f"{_UNKNOWN}/{base.session}")
-        session.conversation(store, base.scope, form, self._management).goes_on_from_its_scope(prompt)
+        conversation = session.conversation(store, base.scope, form, self._management)
+        if count := _beginning(written, prompt, form):
+            conversation.goes_on_after(prompt, count)
         return session
 
     def _created(self, prompt: Prompt, sender: Sender) -> _Session:
@@ -347,6 +352,10 @@ def _goes_on(conversation: Conversation, prompt: Prompt, sender: Sender) -> bool
         return True
     is_again = len(prompt.messages) > _NEW and conversation.prints == prompt.prints
     return not sender.conversation and (is_again or conversation.has_calls_of(prompt))
+
+
+def _beginning(written: Continued, prompt: Prompt, form: Form) -> int | None:
+    return beginning(written, [form.reader().messages([message]) for message in prompt.messages])
 
 
 def _form(exchange: Exchange) -> Form | None:

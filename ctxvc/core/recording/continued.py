@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -35,9 +35,17 @@ def exported(written: Continued, events: Iterable[Event]) -> Exported | None:
     return None if end is None else Exported(commit=written.commit, end=end)
 
 
-def begins(written: Continued, messages: Iterable[Message]) -> bool:
-    """Whether a prompt has all that was written, in its order."""
-    return _end(written, ((0, _print(part)) for message in messages for part in message.parts)) is not None
+def beginning(written: Continued, messages: Sequence[Iterable[Message]]) -> int | None:
+    """How many messages of a prompt say what was written; 0 where something else follows in the last of them.
+
+    None where the prompt has not all that was written, in its order. `messages` are read one by one.
+    """
+    at = [(number, _print(part)) for number, group in enumerate(messages, 1) for item in group for part in item.parts]
+    last = _end(written, ((place, text) for place, (_, text) in enumerate(at)))
+    if last is None:
+        return None
+    number = at[last][0]
+    return 0 if last + 1 < len(at) and at[last + 1][0] == number else number
 
 
 def _end(written: Continued, places: Iterable[tuple[int, str]]) -> int | None:

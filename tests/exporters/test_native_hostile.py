@@ -1,0 +1,95 @@
+"""Sessions of a store from elsewhere, with anything in a block, beside it, or gone: refused, or written whole."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxvc import importers
+from ctxvc.core.ledger.block import Message
+from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.recording.events import Event, Said, Sent
+from ctxvc.errors import Refused
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.native import AGENTS, native_format
+from ctxvc.exporters.native.install import installed
+from ctxvc.exporters.native.session import NativeSession, Setting
+from ctxvc.importers.file import Recording
+from ctxvc.store.store import create
+from tests.exporters.test_hostile import _parts as hostile_parts
+from tests.exporters.trips import conversation
+from tests.making import generated
+from tests.making.generated import arranged, bodies_of, json_objects, json_values, numbered
+
+SETTING = Setting(folder=Path("/work/p"), time=datetime(2026, 11, 28, tzinfo=timezone.utc), recovery="(B17)")
+_hostile_messages = st.lists(hostile_parts, max_size=6).map(
+    lambda parts: [Message(role=part.role, parts=(part,)) for part in parts]
+)
+
+
+@st.composite
+def odd_sessions(draw: st.DrawFn) -> tuple[Ledger, dict[tuple[str, str], bytes]]:
+    """Messages in any order, of any content, some of which left the prompt."""
+    messages = draw(generated.conversations() | generated.wild_messages() | _hostile_messages)
+    ledger, bodies = numbered(messages)
+    return draw(arranged(ledger.with_meta(msgspec.structs.replace(ledger.meta, format=2, render=2)))), bodies
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
+    """A session in which nothing was said, whose ledger the examples replace."""
+    with create(tmp_path_factory.mktemp("odd") / "store") as store:
+        store.create_session("demo")
+        yield conversation(store, "demo")
+
+
+@given(odd=odd_sessions(), system=json_values, tools=json_values | st.lists(json_objects))
+def test_an_odd_session_is_refused_or_written_whole(
+    empty: Conversation, odd: tuple[Ledger, dict[tuple[str, str], bytes]], system: Any, tools: Any
+) -> None:
+    ledger, bodies = odd
+    snapshot = msgspec.structs.replace(
+        empty.snapshot, ledger=ledger, bodies=bodies_of(bodies), system=system, tools=tools
+    )
+    for agent in AGENTS:
+        try:
+            session = native_format(agent).write(Conversation(empty.store, snapshot), SETTING)
+        except Refused as error:
+            assert error.hint, agent
+            continue
+        check(agent, session)
+
+
+def check(agent: str, session: NativeSession) -> None:
+    """The files are JSON, and the agent's own reader, as our importer is one, takes them: no result without its call,
+    and none twice.
+    """
+    for path, data in session.files.items():
+        lines = data.splitlines() if path.suffix == ".jsonl" else [data] if path.suffix == ".json" else []
+        assert all(isinstance(json.loads(line), (dict, list)) for line in lines), agent
+    form = native_format(agent).format
+    if not form:
+        return
+    with tempfile.TemporaryDirectory() as name:
+        assert installed(session, Path(name))
+        recording = Recording(Path(name) / next(iter(session.files)))
+        events = [event for _, read in importers.conversations(recording, form) for event in read]
+    parts = [part for event in events for message in said(event) for part in message.parts]
+    calls = Counter(part.call for part in parts if part.kind == "tool_use")
+    results = Counter(part.call for part in parts if part.kind == "tool_result")
+    assert results <= calls, agent
+    assert max(calls.values(), default=1) == 1, agent
+
+
+def said(event: Event) -> tuple[Message, ...]:
+    return (event.message,) if isinstance(event, Said) else event.messages if isinstance(event, Sent) else ()

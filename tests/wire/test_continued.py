@@ -1,0 +1,100 @@
+"""Another agent's requests on the wire, in a session that was written for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxvc.exporters.native import native_format
+from ctxvc.exporters.native.session import Setting
+from ctxvc.recording import written
+from ctxvc.store.read import revision
+from ctxvc.store.store import Store, create
+from ctxvc.wire.sessions import Sessions
+from tests.exporters.trips import imported
+from tests.wire.sending import exchange
+
+RECORDED = Path(__file__).parents[1] / "data" / "recorded" / "claude-code.jsonl"
+SETTING = Setting(folder=Path("/work/p"), time=datetime(2026, 11, 28, tzinfo=timezone.utc))
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    kind = "input_text" if role == "user" else "output_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+MIDDLE = [said("user", "a question"), said("assistant", "an answer")]
+NEWEST = [said("user", "the newest")]
+
+
+def request(items: Sequence[Any]) -> bytes:
+    tools = [{"type": "function", "name": "shell", "parameters": {}}]
+    return json.dumps({"model": "gpt-5", "instructions": "You are.", "tools": tools, "input": items}).encode()
+
+
+def answer(text: str) -> bytes:
+    output = [{"id": "msg_1", "status": "completed", **said("assistant", text)}]
+    return json.dumps({"id": "resp_1", "object": "response", "status": "completed", "model": "gpt-5",
+                       "output": output, "usage": {"input_tokens": 1, "output_tokens": 1}}).encode()  # fmt: skip
+
+
+def handed_over(store: Store) -> tuple[str, list[Any], int, str]:
+    """A session written for Codex: its id, the items that Codex sends of it, and the blocks and tip it is from."""
+    recorded = imported(store, RECORDED)
+    native = native_format("codex")
+    session = native.write(recorded, SETTING)
+    written.remember(store, recorded.snapshot, native.format, session.id, session.files)
+    lines = map(json.loads, next(iter(session.files.values())).splitlines())
+    items = [line["payload"] for line in lines if line["type"] == "response_item"]
+    return session.id, items, len(recorded.ledger), recorded.snapshot.commit
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("between", "compacted", "new"),
+    [
+        ([], False, ["the newest"]),
+        (MIDDLE, False, ["a question", "an answer", "the newest"]),
+        ([], True, ["a summary", "the newest"]),
+    ],
+)
+def test_what_the_other_agent_is_sent_is_recorded_once_in_a_scope_of_its_own(
+    tmp_path: Path, between: list[Any], compacted: bool, new: list[str], named: bool
+) -> None:
+    """Also turns that nobody recorded, and a beginning that it compacted, which only its id tells whose it is."""
+    path = tmp_path / "store"
+    with create(path) as store:
+        identifier, items, blocks, base = handed_over(store)
+    if compacted:
+        items = [items[0], said("user", "a summary"), *items[-2:]]
+    headers = {"session-id": identifier, "thread-id": identifier, "x-codex-turn-metadata": "{}"} if named else {}
+    sessions = Sessions(lambda: Store(path), agent="codex", session="", folder="/work/p")
+    prompt = [*items, *between, *NEWEST]
+    for number, more in enumerate(([], [said("assistant", "answer 0"), said("user", "the next")])):
+        prompt += more
+        sessions.take(
+            exchange(request(prompt), answer(f"answer {number}"), path="/v1/responses", headers=headers, number=number)
+        )
+    sessions.close()
+
+    with Store(path) as store:
+        if compacted and not named:
+            assert len(list(store.sessions())) == 2
+            return
+        (session,) = store.sessions()
+        tips = dict(store.tips(session))
+        assert tips.pop("main") == base
+        ((scope, tip),) = tips.items()
+        snapshot = revision.at(store, tip)
+        rows = [row for row in snapshot.ledger.rows() if row.number > blocks]
+        texts = [snapshot.bodies.body(row).decode() for row in rows]
+        assert scope.startswith("codex-")
+        assert texts == [*new, "answer 0", "the next", "answer 1"]
+        assert base in store.first_parents(tip)
+        present = [row for row in snapshot.ledger.rows() if row.present]
+        assert (len(present) == len(snapshot.ledger)) == (not compacted)
