@@ -14,7 +14,7 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
+from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps, StepsOrNone
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
@@ -28,7 +28,6 @@ from ctxvc.policies.candidates import (
     standing,
     steps,
 )
-from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
@@ -74,9 +73,6 @@ class Window(Policy, frozen=True, kw_only=True):
 
     low_water: Share = 0.9
 
-    def __post_init__(self) -> None:
-        shares(self, "low_water")
-
     def propose(self, view: View) -> Plan:
         before, guard = view.used, view.budget.guard
         if before <= guard:
@@ -116,10 +112,6 @@ class Clear(Policy, frozen=True, kw_only=True):
     exclude: Names = ()
     errors: bool = False
     pairs: bool = False
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "least")
-        numbers(self, 0, "keep")
 
     def high(self, budget: Budget) -> int:
         return int(budget.effective * self.trigger)
@@ -165,9 +157,6 @@ class Mask(Policy, frozen=True, kw_only=True):
     age: Steps = 10
     batch: Steps = 10
 
-    def __post_init__(self) -> None:
-        numbers(self, 1, "age", "batch")
-
     def propose(self, view: View) -> Plan:
         total = view.counted
         stale_to = (view.ledger.meta.counters.step - self.age) // self.batch * self.batch
@@ -198,18 +187,13 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline skeleton compression"
     sees: ClassVar[str] = "calls and first lines"
     recovers: ClassVar[str] = "yes (there: no)"
+    ascending: ClassVar[tuple[str, ...]] = ("low_water", "trigger")
 
     trigger: Share = 0.85
     low_water: Share = 0.6
-    keep: Steps = 6
+    keep: StepsOrNone = 6
     chunk: Steps = 20
     least: Share = 0.05
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water", "least")
-        ordered(self, "low_water", "trigger")
-        numbers(self, 0, "keep")
-        numbers(self, 1, "chunk")
 
     def high(self, budget: Budget) -> int:
         return int(budget.effective * self.trigger)
@@ -256,9 +240,6 @@ class Summary(Policy, frozen=True, kw_only=True):
     room: Share = 0.02
     least: Share = 0.1
     ask: Ask | None = None
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "keep", "room", "least")
 
     def high(self, budget: Budget) -> int:
         return int(budget.effective * self.trigger)

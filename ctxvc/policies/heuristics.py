@@ -18,7 +18,6 @@ from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Policy, Share
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
 
 
@@ -31,6 +30,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
     """
 
     source: ClassVar[str] = "Self-GC: Baselines"
+    ascending: ClassVar[tuple[str, ...]] = ("trigger", "tight")
 
     trigger: Share = 0.6
     target: Share = 0.4
@@ -39,8 +39,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.target < self.trigger <= 1:
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
-        shares(self, "tight")
-        ordered(self, "trigger", "tight")
+        super().__post_init__()
 
     def high(self, budget: Budget) -> int:
         return int(budget.effective * self.trigger)
@@ -117,10 +116,6 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes (there: no)"
 
     long: Bytes = 1_600
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        numbers(self, 0, "long")
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
         masks = [
