@@ -39,33 +39,33 @@ class Knob(msgspec.Struct, frozen=True):
     """
 
     unit: str
-    least: float = 0
-    most: float = 10**9
-    is_least_excluded: bool = False
+    minimum: float = 0
+    maximum: float = 10**9
+    is_open: bool = False  # whether the minimum itself is out of range
 
     def fault(self, value: float) -> str:
         """What a value must be, as the end of a sentence; empty if it is that."""
-        if self.least <= value <= self.most and not (self.is_least_excluded and value == self.least):
+        if self.minimum <= value <= self.maximum and not (self.is_open and value == self.minimum):
             return ""
-        if self.most == 1:
-            lower = "above 0 and at most" if self.is_least_excluded else "from 0 to"
+        if self.maximum == 1:
+            lower = "above 0 and at most" if self.is_open else "from 0 to"
             return f"must be a {self.unit}, {lower} 1"
-        return f"must be a number, at least {self.least} and at most {self.most:,}"
+        return f"must be a number, at least {self.minimum} and at most {self.maximum:,}"
 
 
 #: The types of a policy's fields.
-Share = Annotated[float, Knob("share of the budget", most=1)]
-PromptShare = Annotated[float, Knob("share of the prompt", most=1)]
-CeilingShare = Annotated[float, Knob("share of the ceiling", most=1, is_least_excluded=True)]
+Share = Annotated[float, Knob("share of the budget", maximum=1)]
+PromptShare = Annotated[float, Knob("share of the prompt", maximum=1)]
+CeilingShare = Annotated[float, Knob("share of the ceiling", maximum=1, is_open=True)]
 Price = Annotated[float, Knob("times the price of a fresh input token")]
 Seconds = Annotated[float, Knob("seconds")]
 Calls = Annotated[float, Knob("calls")]
 Tokens = Annotated[int, Knob("tokens")]
 Results = Annotated[int, Knob("results")]
-Steps = Annotated[int, Knob("steps", least=1)]
+Steps = Annotated[int, Knob("steps", minimum=1)]
 StepsOrNone = Annotated[int, Knob("steps")]
 Bytes = Annotated[int, Knob("bytes")]
-Characters = Annotated[int, Knob("characters", least=1)]
+Characters = Annotated[int, Knob("characters", minimum=1)]
 Blocks = Annotated[int, Knob("blocks")]
 Names = Annotated[tuple[str, ...], Knob("names of tools, separated by |")]
 Globs = Annotated[tuple[str, ...], Knob("patterns of paths, separated by |")]
@@ -239,3 +239,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def actor(self) -> str:
         """The actor that its plans are recorded under."""
         return f"policy:{self.name}"
+
+
+class Triggered(Policy, frozen=True, kw_only=True):
+    """The base of the policies that act above a share of the budget, `trigger`."""
+
+    trigger: Share
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)

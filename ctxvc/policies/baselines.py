@@ -14,9 +14,8 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps, StepsOrNone
+from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps, StepsOrNone, Triggered
 from ctxvc.core.prompt import stub
-from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
@@ -85,7 +84,7 @@ class Window(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
 
-class Clear(Policy, frozen=True, kw_only=True):
+class Clear(Triggered, frozen=True, kw_only=True):
     """Tool-result clearing: above a share of the budget, all results except the newest leave; their calls stay.
 
     Source: VISTA's baseline "Tool-result Clearing", which removes old pairs of call and result past a threshold that
@@ -112,9 +111,6 @@ class Clear(Policy, frozen=True, kw_only=True):
     exclude: Names = ()
     errors: bool = False
     pairs: bool = False
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective
@@ -172,7 +168,7 @@ class Mask(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
 
-class Skeleton(Policy, frozen=True, kw_only=True):
+class Skeleton(Triggered, frozen=True, kw_only=True):
     """Structured compression: old steps are reduced to their calls and the first line of each result.
 
     Source: VISTA's baseline "skeleton compression", after compressors that are tools themselves. Knobs: `trigger` and
@@ -195,9 +191,6 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     chunk: Steps = 20
     least: Share = 0.05
 
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
-
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
         mark = int(effective * self.trigger)
@@ -219,7 +212,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=reason)
 
 
-class Summary(Policy, frozen=True, kw_only=True):
+class Summary(Triggered, frozen=True, kw_only=True):
     """Summary only: above a share of the budget, all but the newest part of the prompt becomes one summary.
 
     Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
@@ -240,9 +233,6 @@ class Summary(Policy, frozen=True, kw_only=True):
     room: Share = 0.02
     least: Share = 0.1
     ask: Ask | None = None
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective

@@ -23,8 +23,7 @@ from ctxvc.core.prompt import cut
 from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text, scoped, self_managed
-from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
-from ctxvc.policies.old_stubs import old_stubs
+from ctxvc.policies.candidates import cost_in_prompt, leaving, old_stubs, removable, standing
 
 #: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
 _PLAN = "exitplanmode"

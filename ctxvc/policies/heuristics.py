@@ -15,13 +15,12 @@ import msgspec
 from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Bytes, Policy, Share
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.policy import Bytes, Share, Triggered
 from ctxvc.core.view.view import View
 from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
 
 
-class Heuristic(Policy, frozen=True, kw_only=True):
+class Heuristic(Triggered, frozen=True, kw_only=True):
     """The common part of the four: when they start, where they stop, and that older turns come first.
 
     - `trigger`: share of the budget above which content is removed.
@@ -40,9 +39,6 @@ class Heuristic(Policy, frozen=True, kw_only=True):
         if not 0 < self.target < self.trigger <= 1:
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
         super().__post_init__()
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         budget = view.budget

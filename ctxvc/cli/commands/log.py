@@ -19,8 +19,8 @@ from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
-from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.inspection.story import Moment, moments, turns
+from ctxvc.inspection.work import CallCost, call_cost, total_cost
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession

@@ -22,11 +22,10 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.candidates import cost_in_prompt, removable
+from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
-from ctxvc.policies.old_stubs import old_stubs
 
 #: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
 Order = Literal["act_first", "oldest"]
