@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -78,13 +78,15 @@ Cell = str | int | Size | Timestamp | Share | Tokens | Guess | Styled | None
 class Column(NamedTuple):
     """A column. One with a `least` width is narrowed down to it if the terminal has no room.
 
-    One with a `rank` is then left out, that of the highest rank first.
+    One with a `rank` is then left out, that of the highest rank first. In the annotation of an answer's field, `cell`
+    makes the cell from the field's value.
     """
 
     name: str
     right: bool = False
     least: int = 0
     rank: int = 0
+    cell: Callable[[Any], Cell] | None = None
 
 
 class Table(NamedTuple):
@@ -122,6 +124,15 @@ class Output:
     def value(self, value: msgspec.Struct) -> None:
         """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
+
+    def answer(self, value: msgspec.Struct, shown: Iterable[str] | Table) -> None:
+        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy."""
+        if self.json:
+            self.value(value)
+        elif isinstance(shown, Table):
+            self.table(shown)
+        else:
+            self.prose(shown)
 
     def say(self, text: str) -> None:
         """Prints a sentence at once, not through the pager."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import msgspec
+
+from ctxvc.cli.output import Cell, Column, Styled, Table
+
+#: Digits of a commit's id that people are shown.
+SHORT = 12
 
 
 def described(description: str) -> msgspec.Meta:
@@ -24,7 +30,41 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an answer."""
+    """A part of an answer. Those that people see as rows of a table name its columns in `TABLE`."""
+
+    #: The fields and properties that a table shows, in its order. Each has a `Column` in its annotation.
+    TABLE: ClassVar[str] = ""
+
+
+def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:
+    """The table of some items; rows for which `dim` is true are dimmed."""
+    rows = list(items)
+    columns = _columns(kind)
+    cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
+    return Table(list(columns.values()), cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
+
+
+def _columns(kind: type[Item]) -> dict[str, Column]:
+    """Field or property → the column in its annotation, as `TABLE` orders them."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = kind.TABLE.split()
+    hints |= {name: get_type_hints(getattr(kind, name).fget, include_extras=True)["return"]
+              for name in names if isinstance(getattr(kind, name), property)}  # fmt: skip
+    return {name: next(own for own in hints[name].__metadata__ if isinstance(own, Column)) for name in names}
+
+
+def star(is_current: bool) -> Cell:
+    return Styled("*", "green") if is_current else ""
+
+
+def short(commit: str) -> str:
+    """As many digits of a commit's id as people are shown."""
+    return commit[:SHORT]
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    cell: Cell = column.cell(value) if column.cell else value
+    return cell
 
 
 class LeftOut(Item, frozen=True, kw_only=True):

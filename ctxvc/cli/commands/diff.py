@@ -7,10 +7,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Change, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import SHORT, Answer, Change, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, Tokens, safe
-from ctxvc.cli.terminal.commit_table import SHORT, change_table, changes
+from ctxvc.cli.terminal.commit_table import change_table, changes
 from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.core.prompt.parameters import parameters
 from ctxvc.errors import NotFound, Refused

@@ -11,11 +11,11 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
+from ctxvc.cli.answers.shared import SHORT, Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
-from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
+from ctxvc.cli.terminal.commit_table import log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import SHORT
 from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
@@ -15,8 +16,6 @@ from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
-#: Digits of a commit's id that people are shown.
-SHORT = 12
 _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
 
 
