@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import click
 import msgspec
@@ -21,10 +21,12 @@ from ctxvc.cli.answers.shared import (
     SessionName,
     TokenCount,
     described,
+    short,
+    table_of,
 )
 from ctxvc.cli.app import App, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.output import Column, Output, Size, Table, Tokens, safe
+from ctxvc.cli.output import Column, Output, Size, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
@@ -38,18 +40,8 @@ _MOST_REASONS = 8
 _MOST_NAMED = 12
 _ID = re.compile(r"[BG][1-9][0-9]*")
 
+
 #: The columns of a changing verb's table.
-_COLUMNS = (
-    Column("ID"),
-    Column("state"),
-    Column("level", right=True, rank=3),
-    Column("~tokens", right=True),
-    Column("bytes", right=True, rank=1),
-    Column("sha256", rank=2),
-    Column("path", least=12),
-)
-
-
 def acting_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that every changing verb has."""
     function = click.option(
@@ -161,11 +153,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
         if group.members and group.stub:
             yield safe(group.stub)
     if answer.items:
-        rows: list[list[Any]] = [
-            [item.id, item.state, item.level, Tokens(item.tokens), Size(item.bytes), item.sha256[:12], item.path]
-            for item in answer.items
-        ]
-        yield from output.table_lines(Table(_COLUMNS, rows))
+        yield from output.table_lines(table_of(ActedBlock, answer.items))
     if answer.items or answer.groups:
         freed = answer.tokens_before - answer.tokens_after
         word, after = "freed" if freed >= 0 else "added", output.tokens(answer.tokens_after)
@@ -175,15 +163,17 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 class ActedBlock(Item, frozen=True, kw_only=True):
     """A block that has changed."""
 
-    id: BlockId
+    TABLE = "id state level tokens bytes sha256 path"
+
+    id: Annotated[BlockId, Column("ID")]
     handle: Annotated[str, described("`B17@3fa9c1`")]
-    state: str
-    level: int
+    state: Annotated[str, Column("state")]
+    level: Annotated[int, Column("level", right=True, rank=3)]
     group: Annotated[str, described("its group; empty if none")]
-    path: Annotated[str, described("path of its body in the scope's tree")]
-    bytes: int
-    tokens: TokenCount
-    sha256: str
+    path: Annotated[str, described("path of its body in the scope's tree"), Column("path", least=12)]
+    bytes: Annotated[int, Column("bytes", right=True, rank=1, cell=Size)]
+    tokens: Annotated[TokenCount, Column("~tokens", right=True, cell=Tokens)]
+    sha256: Annotated[str, Column("sha256", rank=2, cell=short)]
     stub: Annotated[str, described("its stub; empty if a group's stub, or nothing, replaces it")]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import msgspec
 
-from ctxvc.cli.output import Cell, Column, Styled, Table
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens
 
 #: Digits of a commit's id that people are shown.
 SHORT = 12
@@ -57,6 +57,15 @@ def star(is_current: bool) -> Cell:
     return Styled("*", "green") if is_current else ""
 
 
+def first_ranges(blocks: Sequence[str], most: int = 8) -> str:
+    """The first ranges of some blocks and groups, and how many there are more: `B3–B9, G2 and 4 more`."""
+    from ctxvc.core.plan import selection  # `--help` loads nothing of the core's plans
+
+    ranges = selection.ranges(blocks)
+    more = f" and {len(ranges) - most:,} more" if len(ranges) > most else ""
+    return ", ".join(ranges[:most]) + more
+
+
 def short(commit: str) -> str:
     """As many digits of a commit's id as people are shown."""
     return commit[:SHORT]
@@ -90,18 +99,37 @@ class LogItem(Item, frozen=True, kw_only=True):
     trailers: dict[str, str]
 
 
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def _mark(move: str) -> Cell:
+    return Styled(*_MARKS[move])
+
+
 class Change(Item, frozen=True, kw_only=True):
     """A block, or the stub of a group, that has changed."""
 
-    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place")]
-    id: Annotated[str, described("`B17`, `G3`")]
-    type: Annotated[str, described("the kind of block, or `group`")]
-    tokens: Annotated[int, described("of the body, or of the group's stub")]
-    was: Annotated[str, described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist")]
+    TABLE = "move id tokens type was after label"
+
+    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place"), Column("move", cell=_mark)]
+    id: Annotated[str, described("`B17`, `G3`"), Column("ID")]
+    type: Annotated[str, described("the kind of block, or `group`"), Column("type", rank=1)]
+    tokens: Annotated[int, described("of the body, or of the group's stub"), Column("~tokens", right=True, cell=Tokens)]
+    was: Annotated[
+        str,
+        described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist"),
+        Column("was"),
+    ]
     now: Annotated[str, described("state after, with the same values; empty if it does not exist")]
     group: str
     removed_by: str
-    label: str
+    label: Annotated[str, Column("label", least=24)]
+
+    @property
+    def after(self) -> Annotated[str, Column("now", least=12)]:
+        """The state after, with its group and who removed it."""
+        by = self.removed_by and f"by {self.removed_by}"
+        return " ".join(filter(None, [self.now, self.group and f"in {self.group}", by]))
 
 
 class PurgedCopy(Item, frozen=True, kw_only=True):
@@ -181,18 +209,30 @@ class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
     projects: list[TrustedFile]
 
 
+def _place(state: str) -> Cell:
+    return Styled(state, "" if state == "here" else "yellow")
+
+
 class RemoteSession(Item, frozen=True, kw_only=True):
     """A session on a remote, as the clone lists it that has the newest of it."""
 
-    name: SessionName
-    title: Annotated[str, described("the recording's title, or the beginning of the first human message")]
+    TABLE = "name title clones updated tokens state"
+
+    name: Annotated[SessionName, Column("session", least=12)]
+    title: Annotated[
+        str,
+        described("the recording's title, or the beginning of the first human message"),
+        Column("title", least=24),
+    ]
     clone: Annotated[str, described("the clone that has the newest of it")]
-    clones: Annotated[list[str], described("all clones that have it there")]
-    updated: Annotated[str, described("time of the newest commit")]
+    clones: Annotated[
+        list[str], described("all clones that have it there"), Column("clones", least=8, rank=1, cell=", ".join)
+    ]
+    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=Timestamp)]
     started: TimeText
-    tokens: TokenCount
+    tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
     scopes: Annotated[int, described("number of scopes")]
-    state: Annotated[str, described("`here`, `not here`, or `newer there`")]
+    state: Annotated[str, described("`here`, `not here`, or `newer there`"), Column("state", cell=_place)]
 
 
 class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):

@@ -97,10 +97,7 @@ def ask(
             for citation in result.citations
         ],
     )  # fmt: skip
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer))
+    app.output.answer(answer, _lines(app.output, answer))
     if answer.why == "stopped":
         ctx.exit(130)
     if not answer.items or any(item.why for item in answer.items):

@@ -53,10 +53,7 @@ def model(app: App, name: str, window: int | None, tokens_per_count: float | Non
         with app.acting() as session:
             answer = _answer(session, fields, changed=True)
             session.set(**fields)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, changed=bool(fields) and not dry_run))
+    app.output.answer(answer, _lines(app.output, answer, changed=bool(fields) and not dry_run))
 
 
 def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> ModelAnswer:

@@ -32,10 +32,7 @@ def notes(app: App, name: str, label: str, all_projects: bool) -> None:
         with app.reading() as stored:
             scope = name or stored.scope
             answer = Notes(session=stored.name, scope=scope, items=[*_of_scope(stored, scope, label)])
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_note_lines(app.output, answer.items))
+    app.output.answer(answer, _note_lines(app.output, answer.items))
     raise_unreadable(unreadable)
 
 

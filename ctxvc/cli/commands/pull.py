@@ -42,10 +42,7 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
         items=pulled_sessions.items(report.arrivals),
         ignored=list(report.ignored),
     )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer))
+    app.output.answer(answer, _lines(answer))
     for reason in answer.ignored[: pulled_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])

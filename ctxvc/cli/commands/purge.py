@@ -77,10 +77,7 @@ def purge(
             report = (erase if yes else survey)(store, request, files, progress.task)
         shared = _shared(store)
     answer = _answer(report)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, shared))
+    app.output.answer(answer, _lines(app.output, answer, shared))
     if not answer.done:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
@@ -107,10 +104,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         remaining=list(waiting.remaining),
         problem=waiting.problem,
     )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_pending_lines(app.output, answer))
+    app.output.answer(answer, _pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)

@@ -42,10 +42,7 @@ def push(app: App, remote: str, after_purge: bool) -> None:
         withdrawn=list(report.withdrawn),
         purged=report.purged,
     )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer))
+    app.output.answer(answer, _lines(answer))
     for body in report.large[:_MOST]:
         app.output.note(f"sent in pieces, since many hosts refuse large files: {safe(str(body))}")
     raise_unreadable([error for error in report.unreadable if isinstance(error, Damaged)])

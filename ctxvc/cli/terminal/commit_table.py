@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import SHORT
-from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.cli.output import Cell, Column, Styled, Timestamp, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
@@ -15,8 +13,6 @@ from ctxvc.store.read.address import Resolved
 from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
-
-_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
 
 
 def log_item(store: Store, entry: Entry) -> answers.LogItem:
@@ -57,36 +53,6 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
         else _stub_change(change, meter.count(change.text))
         for change in differences
     ]
-
-
-def change_table(items: Iterable[answers.Change]) -> Table:
-    return Table(
-        columns=[
-            Column("move"),
-            Column("ID"),
-            Column("~tokens", right=True),
-            Column("type", rank=1),
-            Column("was"),
-            Column("now", least=12),
-            Column("label", least=24),
-        ],
-        rows=[
-            [
-                Styled(*_MARKS[item.move]),
-                item.id,
-                Tokens(item.tokens),
-                item.type,
-                item.was,
-                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
-                item.label,
-            ]
-            for item in items
-        ],
-    )
-
-
-def _by(who: str) -> str:
-    return f"by {who}" if who else ""
 
 
 def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
