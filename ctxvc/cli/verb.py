@@ -22,6 +22,7 @@ from ctxvc.cli.answers.shared import (
     TokenCount,
     described,
     short,
+    struct_of,
     table_of,
 )
 from ctxvc.cli.app import App, json_option
@@ -121,28 +122,9 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
         undone=list(undone),
         tokens_before=rehearsal.tokens_before,
         tokens_after=view.counted,
-        items=[
-            ActedBlock(
-                id=row.id,
-                handle=row.handle,
-                state=row.state,
-                level=row.level,
-                group=row.group,
-                path=fmt.body_path(row),
-                bytes=row.bytes,
-                tokens=tokens[row.id],
-                sha256=row.sha256,
-                stub=row.stub,
-            )
-            for row in rehearsal.rows
-        ],
-        groups=[
-            answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in rehearsal.groups
-        ],
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        items=[struct_of(ActedBlock, row, path=fmt.body_path(row), tokens=tokens[row.id]) for row in rehearsal.rows],
+        groups=[struct_of(answers.ActedGroup, group) for group in rehearsal.groups],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ctxvc.cli import phrases
-from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described, struct_of
 from ctxvc.cli.options.judge_model import ModelAnswers
 from ctxvc.cli.output import Column
 
@@ -348,13 +348,10 @@ def _uses(total: Totals, uses: Class) -> UsesItem:
     outcomes = of_class(total.retention, uses)
     low, high = total.interval(uses)
     share = total.of_oracle(uses)
-    return UsesItem(
+    return struct_of(
+        UsesItem,
+        outcomes,
         uses=outcomes.total,
-        visible=outcomes.visible,
-        routed=outcomes.routed,
-        searchable=outcomes.searchable,
-        recoverable=outcomes.recoverable,
-        lost=outcomes.lost,
         low=round(low, 4),
         high=round(high, 4),
         oracle=getattr(total.oracle, uses),

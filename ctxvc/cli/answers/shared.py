@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
 from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 #: Digits of a commit's id that people are shown.
 SHORT = 12
@@ -34,6 +36,14 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The fields and properties that a table shows, in its order. Each has a `Column` in its annotation.
     TABLE: ClassVar[str] = ""
+
+
+def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
+    """An answer or item with the attributes of `source` that have its fields' names; `own` are the other fields."""
+    copied = {
+        name: getattr(source, name) for name in kind.__struct_fields__ if name not in own and hasattr(source, name)
+    }
+    return kind(**{name: list(value) if type(value) is tuple else value for name, value in copied.items()}, **own)
 
 
 def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:

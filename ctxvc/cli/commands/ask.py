@@ -8,7 +8,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import model_of
 from ctxvc.cli.options.provider_option import default_model, provider_option
@@ -90,10 +90,7 @@ def ask(
         steps=result.ended.steps,
         dollars=result.ended.dollars,
         items=[
-            CitationItem(
-                handle=citation.handle, block=citation.block, scope=citation.scope, step=citation.step,
-                label=citation.label, exists=citation.exists, was_read=citation.was_read, why=citation.why,
-            )
+            struct_of(CitationItem, citation)
             for citation in result.citations
         ],
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described, table_of
+from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, counted
 from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
@@ -89,9 +89,7 @@ def _event(event: blaming.Event, store: Store, block: str) -> BlameEvent:
 def _stay(stay: blaming.Stay, prices: Prices) -> BlameStay:
     tokens = 0 if stay.cut else _tokens_in_prompt(stay.item, prices)
     state = "cut" if stay.cut else stay.item.state if isinstance(stay.item, Row) else "archived"
-    return BlameStay(
-        state=state, first=stay.first, last=stay.last, calls=stay.calls, tokens=tokens, sent=stay.calls * tokens
-    )
+    return struct_of(BlameStay, stay, state=state, tokens=tokens, sent=stay.calls * tokens)
 
 
 def _tokens_in_prompt(item: Row | Group, prices: Prices) -> int:

@@ -20,6 +20,7 @@ from ctxvc.cli.answers.shared import (
     SessionName,
     described,
     first_ranges,
+    struct_of,
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
@@ -125,13 +126,9 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         tokens_after=session.left(rehearsal) if dry_run else session.used(),
         items=_items(rehearsal),
         groups=[
-            answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in rehearsal.groups
-            if group.members and not group.group
+            struct_of(answers.ActedGroup, group) for group in rehearsal.groups if group.members and not group.group
         ],
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, table_of
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import Column, Output, counted, iso, safe
 from ctxvc.cli.terminal.progress import Progress
@@ -98,10 +98,7 @@ def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) 
         removed=removed,
         bytes=size if removed else survey.size,
         bytes_freed=survey.freed,
-        items=[
-            LeavingSession(session=one.session, updated=iso(one.updated), blocks=one.blocks, bytes=one.bytes)
-            for one in survey.leaving
-        ],
+        items=[struct_of(LeavingSession, one, updated=iso(one.updated)) for one in survey.leaving],
         staying=[StayingSession(session=one.session, why=one.why) for one in survey.staying],
         bundle=bundle,
     )
@@ -127,12 +124,11 @@ def _show(output: Output, answer: Retention, limits: retention.Limits) -> None:
 def _pack(app: App) -> None:
     with app.store() as store, Progress("packing") as progress:
         report = upkeep.gc(store, report=progress.task)
-    answer = Packed(
+    answer = struct_of(
+        Packed,
+        report,
         bytes_before=report.before_bytes,
         bytes_after=report.after_bytes,
-        packs_before=report.packs_before,
-        packs_after=report.packs_after,
-        removed=list(report.removed),
         seconds=round(report.seconds, 3),
     )
     app.output.answer(answer, _packed_lines(app.output, answer))

@@ -10,7 +10,7 @@ import click
 
 from ctxvc import importers
 from ctxvc.cli import phrases
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, table_of
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import DASH, as_file
@@ -168,14 +168,10 @@ def _length(path: Path) -> int:
 
 def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
     """What became of a file; `copy` is that of stdin."""
-    return ImportedFile(
+    return struct_of(
+        ImportedFile,
+        outcome,
         path="-" if outcome.path == copy else str(outcome.path),
-        format=outcome.format,
-        session=outcome.session,
-        created=outcome.created,
-        units=outcome.units,
-        blocks=outcome.blocks,
-        waiting=outcome.waiting,
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
         error=phrases.message(outcome.error) if outcome.error else "",
         hint=phrases.hint(outcome.error) if outcome.error else "",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Output, safe
@@ -96,7 +96,7 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
         leaving=sum(len(action.targets) for action in rehearsal.done),
         reason=rehearsal.plan.reason,
         tokens_per_count=view.calibration[0] / 1000,
-        problems=[LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described, table_of
+from ctxvc.cli.answers.shared import (
+    Answer,
+    Item,
+    ScopeName,
+    SessionName,
+    TimeText,
+    TokenCount,
+    described,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, complete_scopes, json_option
 from ctxvc.cli.output import Cell, Column, Styled, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
@@ -39,16 +49,14 @@ def ops(app: App, scope: str, number: int) -> None:
 
 def _item(logged: operation_log.LoggedOperation) -> OperationItem:
     operation = logged.operation
-    return OperationItem(
-        name=logged.name,
+    return struct_of(
+        OperationItem,
+        logged,
         commit=operation.commit,
         time=iso(operation.time),
         actor=operation.actor,
         op=operation.op,
         subject=operation.subject,
-        state=logged.state,
-        change=logged.change,
-        tokens=logged.tokens,
     )
 
 

@@ -22,6 +22,7 @@ from ctxvc.cli.answers.shared import (
     TimeText,
     described,
     first_ranges,
+    struct_of,
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
@@ -123,9 +124,7 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
         benefit=round(decision.benefit) if decision else 0,
         cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, rehearsal),
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -223,10 +222,9 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
 
 
 def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
-    return PendingPlan(
-        id=pending.id,
-        time=pending.time,
-        base_commit=pending.base_commit,
+    return struct_of(
+        PendingPlan,
+        pending,
         actor=pending.plan.actor,
         reason=pending.plan.reason,
         actions=[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, described, table_of
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import parsed
 from ctxvc.cli.output import Column, Output, safe
@@ -58,13 +58,10 @@ def _item(kind: type[Policy]) -> PolicyItem:
     from ctxvc.policies.knobs import knob_units, word
 
     terms = kind().terms()
-    return PolicyItem(
-        name=kind.name,
+    return struct_of(
+        PolicyItem,
+        kind,
         about=inspect.cleandoc(kind.__doc__ or ""),
-        source=kind.source,
-        decides=kind.decides,
-        sees=kind.sees,
-        recovers=kind.recovers,
         tools=list(terms.tools),
         knobs={name: word(value) for name, value in knobs(kind).items()},
         units=dict(knob_units(kind)),

@@ -10,7 +10,7 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
@@ -91,19 +91,7 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         purge_apply.discard(path)
     elif yes:
         waiting = purge_apply.finish(path)
-    answer = answers.PendingPurge(
-        done="" if not yes else "discarded" if discard else "finished",
-        sealed=waiting.sealed,
-        begun=waiting.begun,
-        pack=waiting.pack,
-        refs=list(waiting.refs),
-        gone=list(waiting.gone),
-        journals=list(waiting.journals),
-        files=list(waiting.files),
-        checkouts=list(waiting.checkouts),
-        remaining=list(waiting.remaining),
-        problem=waiting.problem,
-    )
+    answer = struct_of(answers.PendingPurge, waiting, done="" if not yes else "discarded" if discard else "finished")
     app.output.answer(answer, _pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done; add --yes to do it")
@@ -136,26 +124,14 @@ def _shared(store: Store) -> frozenset[str]:
 
 
 def _answer(report: Report) -> Purged:
-    return Purged(
-        done=report.done,
-        kinds=report.kinds,
-        bodies=report.bodies,
-        commits=report.commits,
-        items=[
-            PurgedScope(session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps))
-            for seen in report.seen
-        ],
+    return struct_of(
+        Purged,
+        report,
+        items=[struct_of(PurgedScope, seen) for seen in report.seen],
         remotes=[
             PurgedRemote(name=name, address=address, known=is_known) for name, address, is_known in report.remotes
         ],
-        checkouts=list(report.checkouts),
-        remaining=list(report.remaining),
-        forms=list(report.forms),
-        short=report.short,
-        copies=[
-            answers.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
-            for copy in report.copies
-        ],
+        copies=[struct_of(answers.PurgedCopy, copy) for copy in report.copies],
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described, table_of
+from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -159,17 +159,12 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
     size = sum(row.bytes for row in rows)
     if output.json:
         output.value(
-            ShownGroup(
+            struct_of(
+                ShownGroup,
+                group,
                 session=resolved.snapshot.session,
                 scope=resolved.snapshot.scope,
-                id=group.id,
-                level=group.level,
-                members=list(group.members),
                 inside=group.group,
-                summary=list(group.summary),
-                stub=group.stub,
-                label=group.label,
-                removed_by=group.removed_by,
                 blocks=len(rows),
                 bytes=size,
             )

@@ -8,7 +8,17 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described, short, table_of
+from ctxvc.cli.answers.shared import (
+    Answer,
+    CommitId,
+    Item,
+    ScopeName,
+    SessionName,
+    described,
+    short,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
@@ -70,15 +80,8 @@ def _verified(report: check.Report, prompts: int | None) -> Verified:
         bytes=report.bytes,
         seconds=round(report.seconds, 3),
         items=[
-            Finding(
-                level=finding.level,
-                what=finding.what,
-                hint=render(finding.hint, COMMAND_LINE),
-                session=finding.where.session,
-                scope=finding.where.scope,
-                commit=finding.where.commit,
-                block=finding.where.block,
-                path=finding.where.path,
+            struct_of(
+                Finding, finding.where, level=finding.level, what=finding.what, hint=render(finding.hint, COMMAND_LINE)
             )
             for finding in report.findings
         ],

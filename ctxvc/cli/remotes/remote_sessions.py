@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, table_of
+from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
 from ctxvc.errors import CtxvcError, Unreachable
@@ -77,14 +77,12 @@ def fetched(app: App, remote: Remote) -> Indexes:
 def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
     """Each session once, by the clone that has the newest of it."""
     items = [
-        RemoteSession(
+        struct_of(
+            RemoteSession,
+            newest.entry,
             name=name,
-            title=newest.entry.title,
             clone=newest.clone,
             clones=list(newest.clones),
-            updated=newest.entry.updated,
-            started=newest.entry.started,
-            tokens=newest.entry.tokens,
             scopes=len(newest.entry.scopes),
             state=_state(store, newest.entry),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import SHORT
+from ctxvc.cli.answers.shared import SHORT, struct_of
 from ctxvc.cli.output import Cell, Column, Styled, Timestamp, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
@@ -22,17 +22,14 @@ def log_item(store: Store, entry: Entry) -> answers.LogItem:
 
 def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
     """The same, of a commit whose `ctxvc.json` was read already."""
-    return answers.LogItem(
-        commit=entry.commit,
+    return struct_of(
+        answers.LogItem,
+        entry,
         scope=meta.scope,
-        parents=list(entry.parents),
         step=meta.counters.step,
         turn=meta.counters.turn,
         time=iso(entry.time),
         actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
-        subject=entry.subject,
-        body=entry.body,
-        trailers=entry.trailers,
     )
 
 
@@ -57,13 +54,12 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
 
 def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
     row = change.row
-    return answers.Change(
-        move=change.move,
+    return struct_of(
+        answers.Change,
+        change,
         id=row.id,
         type=row.kind,
         tokens=tokens,
-        was=change.was,
-        now=change.now,
         group=row.group,
         removed_by=row.removed_by,
         label=label,
@@ -72,16 +68,8 @@ def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
 
 def _stub_change(change: StubChange, tokens: int) -> answers.Change:
     group = change.group
-    return answers.Change(
-        move=change.move,
-        id=group.id,
-        type="group",
-        tokens=tokens,
-        was=change.was,
-        now=change.now,
-        group=group.group,
-        removed_by=group.removed_by,
-        label=group.label,
+    return struct_of(
+        answers.Change, group, move=change.move, type="group", tokens=tokens, was=change.was, now=change.now
     )
 
 
