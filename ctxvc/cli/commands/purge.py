@@ -10,10 +10,10 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described, struct_of
+from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.output import Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.errors import CtxvcError
@@ -151,7 +151,7 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
     )  # fmt: skip
     if answer.items:
         yield ""
-        yield from output.table_lines(_table(answer))
+        yield from output.table_lines(table_of(PurgedScope, answer.items))
     yield ""
     if not answer.items:
         yield "No prompt contained it."
@@ -200,41 +200,37 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
     yield "Exports are not tracked: check wherever you wrote them."
 
 
-def _table(answer: Purged) -> Table:
-    return Table(
-        columns=[
-            Column("session", least=12),
-            Column("scope", least=12),
-            Column("in the prompts of steps", least=16),
-            Column("blocks", least=12),
-        ],
-        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _listed(item.blocks)] for item in answer.items],
-    )
-
-
 def _listed(blocks: list[str]) -> str:
     more = f" and {len(blocks) - _MOST} more" if len(blocks) > _MOST else ""
     return ", ".join(blocks[:_MOST]) + more
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`3-7, 9`."""
+    """`3-7, 9`; a dash for none."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][-1] == number - 1:
             ranges[-1][1:] = [number]
         else:
             ranges.append([number])
-    return ", ".join("-".join(map(str, span)) for span in ranges)
+    return ", ".join("-".join(map(str, span)) for span in ranges) or "-"
 
 
 class PurgedScope(Item, frozen=True, kw_only=True):
     """A scope that had some of it."""
 
-    session: SessionName
-    scope: ScopeName
-    blocks: Annotated[list[str], described("blocks that change, such as `B17`")]
-    steps: Annotated[list[int], described("steps whose prompts contained one of them")]
+    TABLE = "session scope steps blocks"
+
+    session: Annotated[SessionName, Column("session", least=12)]
+    scope: Annotated[ScopeName, Column("scope", least=12)]
+    blocks: Annotated[
+        list[str], described("blocks that change, such as `B17`"), Column("blocks", least=12, cell=_listed)
+    ]
+    steps: Annotated[
+        list[int],
+        described("steps whose prompts contained one of them"),
+        Column("in the prompts of steps", least=16, cell=_ranges),
+    ]
 
 
 class PurgedRemote(Item, frozen=True, kw_only=True):
