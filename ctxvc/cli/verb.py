@@ -96,7 +96,7 @@ def answer_of(
 
 
 def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
-    """The reasons why blocks were left out, one line each, for however many blocks it holds."""
+    """A line for each reason why blocks were left out, with the blocks to which it applies."""
     targets: dict[str, list[str]] = {}
     for problem in problems:
         reason = problem.text.removeprefix(f"cannot {verb} {problem.target}: ")

@@ -67,13 +67,13 @@ def star(is_current: bool) -> Cell:
     return Styled("*", "green") if is_current else ""
 
 
-def first_ranges(blocks: Sequence[str], most: int = 8) -> str:
+def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
     """The first ranges of some blocks and groups, and how many there are more: `B3–B9, G2 and 4 more`."""
     from ctxvc.core.plan import selection  # `--help` loads nothing of the core's plans
 
     ranges = selection.ranges(blocks)
-    more = f" and {len(ranges) - most:,} more" if len(ranges) > most else ""
-    return ", ".join(ranges[:most]) + more
+    more = f" and {len(ranges) - limit:,} more" if len(ranges) > limit else ""
+    return ", ".join(ranges[:limit]) + more
 
 
 def short(commit: str) -> str:

@@ -17,7 +17,7 @@ _NAMED = 5
 
 
 def show(app: App, name: str) -> None:
-    """Prints the sessions of a remote's clones. Offline, those of the last time, with a word."""
+    """Prints the sessions on a remote; offline, those last fetched, with a note."""
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
@@ -63,7 +63,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
 
 
 def fetched(app: App, remote: Remote) -> Indexes:
-    """What is there now; offline, what was there the last time, with a word. Raises: as `indexes.fetch`."""
+    """A remote's indexes; offline, those last fetched, with a note. Raises: as `indexes.fetch`."""
     try:
         return indexes.fetch(remote.address, ask=app.may_ask)
     except Unreachable as error:

@@ -21,7 +21,7 @@ def log_item(store: Store, entry: Entry) -> answers.LogItem:
 
 
 def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
-    """The same, of a commit whose `ctxvc.json` was read already."""
+    """A commit as an item of JSON answers; `meta` is its `ctxvc.json`, already read."""
     return struct_of(
         answers.LogItem,
         entry,
