@@ -44,7 +44,7 @@ def provider_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def endpoint(app: App, model: str = "", provider: str = "") -> Endpoint:
-    """The API that the option names, else the configured one, else by the model's name and the keys. Raises: BadSettings.
+    """The API that the option names, the configured one, or by the model's name and the keys. Raises: BadSettings.
 
     `openai` is the Responses API at OpenAI, and Chat Completions at an address of one's own.
     """
