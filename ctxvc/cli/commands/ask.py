@@ -110,7 +110,7 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     yield from output.table_lines(table_of(CitationItem, answer.items))
 
 
-def _known(step: int) -> Cell:
+def _step(step: int) -> Cell:
     return step or ""
 
 
@@ -122,7 +122,7 @@ class CitationItem(Item, frozen=True, kw_only=True):
     handle: Annotated[str, described("as written in the answer"), Column("cited")]
     block: BlockId
     scope: Annotated[ScopeName, Column("scope", rank=1)]
-    step: Annotated[int, Column("step", right=True, cell=_known)]
+    step: Annotated[int, Column("step", right=True, cell=_step)]
     label: Annotated[str, Column("label", least=24)]
     exists: Annotated[bool, described("whether the recording has a block with that number and checksum")]
     was_read: Annotated[bool, described("whether it was read for this answer")]
