@@ -33,9 +33,8 @@ from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.importers.claude_code.provenance import marked
 from ctxvc.store import timestamp
 from ctxvc.store.purge import apply as purge_apply
-from ctxvc.store.read import replies, revision
-from ctxvc.store.read.replies import Reply
-from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Reply, Snapshot
 from ctxvc.store.store import Store
 
 #: The release whose form is written if the revision comes from no other.
@@ -96,7 +95,7 @@ def resumable(
     if any(entry.commit in rewritten for entry in history):
         recorded = None
     redactor = store.redaction.of(snapshot.session)
-    calls, start = replies.of(store, history), _at(history[-1].time)
+    calls, start = revision.replies(store, history), _at(history[-1].time)
     reason = ""
     for count, end in dict.fromkeys((_common_start(ledger, recorded, expected), (0, 0))):
         session = str(uuid.uuid5(_NAMESPACE, _name(snapshot, end, copy)))

@@ -53,7 +53,7 @@ class Root(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As ever; an alias of the person's is what it stands for."""
+        """The command of that name; a person's alias is replaced by what it stands for."""
         if args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
             aliases = ctx.ensure_object(App).person.aliases
             if args[0] in aliases:

@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -78,13 +78,15 @@ Cell = str | int | Size | Timestamp | Share | Tokens | Guess | Styled | None
 class Column(NamedTuple):
     """A column. One with a `least` width is narrowed down to it if the terminal has no room.
 
-    One with a `rank` is then left out, that of the highest rank first.
+    One with a `rank` is then left out, that of the highest rank first. In the annotation of an answer's field, `cell`
+    makes the cell from the field's value.
     """
 
     name: str
     right: bool = False
     least: int = 0
     rank: int = 0
+    cell: Callable[[Any], Cell] | None = None
 
 
 class Table(NamedTuple):
@@ -123,12 +125,21 @@ class Output:
         """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
 
+    def answer(self, value: msgspec.Struct, screen: Iterable[str] | Table) -> None:
+        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy."""
+        if self.json:
+            self.value(value)
+        elif isinstance(screen, Table):
+            self.table(screen)
+        else:
+            self.prose(screen)
+
     def say(self, text: str) -> None:
         """Prints a sentence at once, not through the pager."""
         click.echo("\n".join(self.wrapped(text)))
 
     def wrapped(self, text: str) -> Iterator[str]:
-        """The lines of a sentence: on a terminal, as many as it takes; in a pipe, one."""
+        """The lines of a sentence: wrapped on a terminal, one line in a pipe."""
         if not self.terminal or len(text) <= self.width:
             yield text
             return
@@ -147,7 +158,7 @@ class Output:
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
     def prose(self, lines: Iterable[str]) -> None:
-        """Prints lines as `lines` does; on a terminal those that are too long for it are broken at spaces."""
+        """Prints lines as `lines` does, wrapped at spaces on a terminal."""
         self.lines(piece for line in lines for piece in self.wrapped(line))
 
     def raw(self, data: bytes) -> None:

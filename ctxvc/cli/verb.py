@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import click
 import msgspec
@@ -21,10 +21,13 @@ from ctxvc.cli.answers.shared import (
     SessionName,
     TokenCount,
     described,
+    short,
+    struct_of,
+    table_of,
 )
 from ctxvc.cli.app import App, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.output import Column, Output, Size, Table, Tokens, safe
+from ctxvc.cli.output import Column, Output, Size, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Rehearsal
@@ -38,18 +41,8 @@ _MOST_REASONS = 8
 _MOST_NAMED = 12
 _ID = re.compile(r"[BG][1-9][0-9]*")
 
+
 #: The columns of a changing verb's table.
-_COLUMNS = (
-    Column("ID"),
-    Column("state"),
-    Column("level", right=True, rank=3),
-    Column("~tokens", right=True),
-    Column("bytes", right=True, rank=1),
-    Column("sha256", rank=2),
-    Column("path", least=12),
-)
-
-
 def acting_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that every changing verb has."""
     function = click.option(
@@ -103,7 +96,7 @@ def answer_of(
 
 
 def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
-    """The reasons why blocks were left out, one line each, for however many blocks it holds."""
+    """A line for each reason why blocks were left out, with the blocks to which it applies."""
     targets: dict[str, list[str]] = {}
     for problem in problems:
         reason = problem.text.removeprefix(f"cannot {verb} {problem.target}: ")
@@ -129,28 +122,9 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
         undone=list(undone),
         tokens_before=rehearsal.tokens_before,
         tokens_after=view.counted,
-        items=[
-            ActedBlock(
-                id=row.id,
-                handle=row.handle,
-                state=row.state,
-                level=row.level,
-                group=row.group,
-                path=fmt.body_path(row),
-                bytes=row.bytes,
-                tokens=tokens[row.id],
-                sha256=row.sha256,
-                stub=row.stub,
-            )
-            for row in rehearsal.rows
-        ],
-        groups=[
-            answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in rehearsal.groups
-        ],
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        items=[struct_of(ActedBlock, row, path=fmt.body_path(row), tokens=tokens[row.id]) for row in rehearsal.rows],
+        groups=[struct_of(answers.ActedGroup, group) for group in rehearsal.groups],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -161,11 +135,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
         if group.members and group.stub:
             yield safe(group.stub)
     if answer.items:
-        rows: list[list[Any]] = [
-            [item.id, item.state, item.level, Tokens(item.tokens), Size(item.bytes), item.sha256[:12], item.path]
-            for item in answer.items
-        ]
-        yield from output.table_lines(Table(_COLUMNS, rows))
+        yield from output.table_lines(table_of(ActedBlock, answer.items))
     if answer.items or answer.groups:
         freed = answer.tokens_before - answer.tokens_after
         word, after = "freed" if freed >= 0 else "added", output.tokens(answer.tokens_after)
@@ -175,15 +145,17 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 class ActedBlock(Item, frozen=True, kw_only=True):
     """A block that has changed."""
 
-    id: BlockId
+    TABLE = "id state level tokens bytes sha256 path"
+
+    id: Annotated[BlockId, Column("ID")]
     handle: Annotated[str, described("`B17@3fa9c1`")]
-    state: str
-    level: int
+    state: Annotated[str, Column("state")]
+    level: Annotated[int, Column("level", right=True, rank=3)]
     group: Annotated[str, described("its group; empty if none")]
-    path: Annotated[str, described("path of its body in the scope's tree")]
-    bytes: int
-    tokens: TokenCount
-    sha256: str
+    path: Annotated[str, described("path of its body in the scope's tree"), Column("path", least=12)]
+    bytes: Annotated[int, Column("bytes", right=True, rank=1, cell=Size)]
+    tokens: Annotated[TokenCount, Column("~tokens", right=True, cell=Tokens)]
+    sha256: Annotated[str, Column("sha256", rank=2, cell=short)]
     stub: Annotated[str, described("its stub; empty if a group's stub, or nothing, replaces it")]
 
 

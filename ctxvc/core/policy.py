@@ -7,7 +7,8 @@ the view. Its fields are its knobs; its class says where it comes from and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, ClassVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args
 
 import msgspec
 
@@ -30,23 +31,59 @@ DASHBOARD = "dashboard"
 _FREEING: Mapping[str, str] = {"archive": "archive", "note": "note with fold", "scope": "scope"}
 
 
-#: What a knob counts: the type of a policy's field that `ctxvc policies` shows with its unit.
-Share = Annotated[float, msgspec.Meta(description="share of the budget")]
-PromptShare = Annotated[float, msgspec.Meta(description="share of the prompt")]
-CeilingShare = Annotated[float, msgspec.Meta(description="share of the ceiling")]
-Price = Annotated[float, msgspec.Meta(description="times the price of a fresh input token")]
-Seconds = Annotated[float, msgspec.Meta(description="seconds")]
-Calls = Annotated[float, msgspec.Meta(description="calls")]
-Tokens = Annotated[int, msgspec.Meta(description="tokens")]
-Results = Annotated[int, msgspec.Meta(description="results")]
-Steps = Annotated[int, msgspec.Meta(description="steps")]
-Bytes = Annotated[int, msgspec.Meta(description="bytes")]
-Characters = Annotated[int, msgspec.Meta(description="characters")]
-Blocks = Annotated[int, msgspec.Meta(description="blocks")]
-Names = Annotated[tuple[str, ...], msgspec.Meta(description="names of tools, separated by |")]
-Globs = Annotated[tuple[str, ...], msgspec.Meta(description="patterns of paths, separated by |")]
-Focus = Annotated[tuple[str, ...], msgspec.Meta(description="words, separated by |")]
-Weights = Annotated[tuple[str, ...], msgspec.Meta(description="CLASS=NUMBER, separated by |")]
+class Knob(msgspec.Struct, frozen=True):
+    """What a knob counts, and the range of its values: the annotation of a policy's field.
+
+    The range holds for a number, not for a knob's words. The default upper end is more tokens, bytes, steps, calls or
+    seconds than a session has.
+    """
+
+    unit: str
+    minimum: float = 0
+    maximum: float = 10**9
+    is_open: bool = False  # whether the minimum itself is out of range
+
+    def fault(self, value: float) -> str:
+        """What a value must be, as the end of a sentence; empty if it is that."""
+        if self.minimum <= value <= self.maximum and not (self.is_open and value == self.minimum):
+            return ""
+        if self.maximum == 1:
+            lower = "above 0 and at most" if self.is_open else "from 0 to"
+            return f"must be a {self.unit}, {lower} 1"
+        return f"must be a number, at least {self.minimum} and at most {self.maximum:,}"
+
+
+#: The types of a policy's fields.
+Share = Annotated[float, Knob("share of the budget", maximum=1)]
+PromptShare = Annotated[float, Knob("share of the prompt", maximum=1)]
+CeilingShare = Annotated[float, Knob("share of the ceiling", maximum=1, is_open=True)]
+Price = Annotated[float, Knob("times the price of a fresh input token")]
+Seconds = Annotated[float, Knob("seconds")]
+Calls = Annotated[float, Knob("calls")]
+Tokens = Annotated[int, Knob("tokens")]
+Results = Annotated[int, Knob("results")]
+Steps = Annotated[int, Knob("steps", minimum=1)]
+StepsOrNone = Annotated[int, Knob("steps")]
+Bytes = Annotated[int, Knob("bytes")]
+Characters = Annotated[int, Knob("characters", minimum=1)]
+Blocks = Annotated[int, Knob("blocks")]
+Names = Annotated[tuple[str, ...], Knob("names of tools, separated by |")]
+Globs = Annotated[tuple[str, ...], Knob("patterns of paths, separated by |")]
+Focus = Annotated[tuple[str, ...], Knob("words, separated by |")]
+Weights = Annotated[tuple[str, ...], Knob("CLASS=NUMBER, separated by |")]
+
+
+def knob_of(kind: Any) -> Knob | None:
+    """The annotation of a field's type, which may be optional."""
+    if type(None) in get_args(kind):
+        kind = get_args(kind)[0]
+    return next((annotation for annotation in getattr(kind, "__metadata__", ()) if isinstance(annotation, Knob)), None)
+
+
+@cache
+def _ranges(kind: type[Policy]) -> Mapping[str, Knob]:
+    """knob → its annotation."""
+    return {field.name: knob for field in msgspec.structs.fields(kind) if (knob := knob_of(field.type))}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -152,6 +189,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes"
     #: Former name of a knob → its name: stored settings may have it.
     former: ClassVar[Mapping[str, str]] = {}
+    #: Knobs none of which may be above the next.
+    ascending: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises: ValueError if a knob is out of its range, or above the next in `ascending`."""
+        for name, knob in _ranges(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, int | float) and (fault := knob.fault(value)):
+                raise ValueError(f"{name} {fault}")
+        values = [getattr(self, name) for name in self.ascending]
+        if values != sorted(values):
+            listed = ", ".join(f"{name}={value:g}" for name, value in zip(self.ascending, values, strict=True))
+            raise ValueError(f"{listed} are not {' <= '.join(self.ascending)}")
 
     def propose(self, view: View) -> Plan:
         """What should change now; no actions, and a reason, where nothing should. The same view, the same plan."""
@@ -189,3 +239,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     def actor(self) -> str:
         """The actor that its plans are recorded under."""
         return f"policy:{self.name}"
+
+
+class Triggered(Policy, frozen=True, kw_only=True):
+    """The base of the policies that act above a share of the budget, `trigger`."""
+
+    trigger: Share
+
+    def high(self, budget: Budget) -> int:
+        return int(budget.effective * self.trigger)

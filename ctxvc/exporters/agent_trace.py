@@ -24,8 +24,8 @@ from ctxvc.inspection import edits, why
 from ctxvc.inspection.why import Line, RecordedEdit
 from ctxvc.store.git.program import git_says
 from ctxvc.store.project import code_history
-from ctxvc.store.read import replies, revision
-from ctxvc.store.read.replies import Reply
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Reply
 from ctxvc.store.timestamp import iso
 
 FORMAT = "agent-trace"
@@ -147,7 +147,7 @@ class _Models:
         key = place.session, place.scope
         if key not in self._replies:
             tip = self._store.tips(place.session)[place.scope]
-            self._replies[key] = replies.of(self._store, revision.history(self._store, tip))
+            self._replies[key] = revision.replies(self._store, revision.history(self._store, tip))
         reply = self._replies[key].get(place.row.step)
         model = reply.model if reply else ""
         if not model or "/" in model:

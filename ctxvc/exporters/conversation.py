@@ -16,9 +16,8 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces
 from ctxvc.exporters import notes
 from ctxvc.forms.losses import Loss
-from ctxvc.store.read import replies, revision
-from ctxvc.store.read.replies import Reply
-from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Reply, Snapshot
 from ctxvc.store.store import Store
 
 #: The longest title that is made of a text, in characters.
@@ -63,7 +62,7 @@ class Conversation:
 
     @cached_property
     def replies(self) -> Mapping[int, Reply]:
-        return replies.of(self.store, self.entries)
+        return revision.replies(self.store, self.entries)
 
     @property
     def title(self) -> str:

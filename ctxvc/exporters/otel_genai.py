@@ -26,8 +26,7 @@ from ctxvc.forms import elements
 from ctxvc.forms.losses import Loss
 from ctxvc.session.proof import as_sent
 from ctxvc.store.read import revision
-from ctxvc.store.read.replies import Reply
-from ctxvc.store.read.revision import Entry, Snapshot
+from ctxvc.store.read.revision import Entry, Reply, Snapshot
 
 #: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs. As much
 #: again is for those of them that do not go on from the one before.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from ctxvc.inspection.call_cost import CallCost, call_costs
+from ctxvc.inspection.work import CallCost, call_costs
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import CLIENT_TOKENS, Entry
 from ctxvc.store.store import Store

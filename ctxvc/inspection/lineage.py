@@ -27,9 +27,8 @@ Evidence = Literal["replay", "layout", "text", "script", "none", "older"]
 _STRETCH = 500
 #: Letters and digits that lines in a row must have together to be known again by their text.
 _TELLING = 24
-#: The most edits that wait for a version that has them, and the most places that one edit is replayed at.
+#: The most edits that wait for a version that has them.
 _WAITING = 400
-_PLACES = 1_000
 #: The share of an edit's new lines that must stand in a version, and in one of a file that was not there before.
 _SHARE, _SHARE_OF_NEW = 0.5, 0.9
 #: Characters of a line whose layout is compared.

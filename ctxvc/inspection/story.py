@@ -11,7 +11,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import caption, facts
 from ctxvc.core.ledger.ledger import Meta, Row
 from ctxvc.errors import Damaged
-from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
+from ctxvc.inspection.work import CallCost, call_cost, total_cost
 from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
 

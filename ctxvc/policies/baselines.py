@@ -14,9 +14,8 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps
+from ctxvc.core.policy import Ask, Names, Policy, Results, Share, Steps, StepsOrNone, Triggered
 from ctxvc.core.prompt import stub
-from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import (
     TURN,
@@ -28,7 +27,6 @@ from ctxvc.policies.candidates import (
     standing,
     steps,
 )
-from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
 #: As long a header as the stub of a summary has.
@@ -74,9 +72,6 @@ class Window(Policy, frozen=True, kw_only=True):
 
     low_water: Share = 0.9
 
-    def __post_init__(self) -> None:
-        shares(self, "low_water")
-
     def propose(self, view: View) -> Plan:
         before, guard = view.used, view.budget.guard
         if before <= guard:
@@ -89,7 +84,7 @@ class Window(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
 
-class Clear(Policy, frozen=True, kw_only=True):
+class Clear(Triggered, frozen=True, kw_only=True):
     """Tool-result clearing: above a share of the budget, all results except the newest leave; their calls stay.
 
     Source: VISTA's baseline "Tool-result Clearing", which removes old pairs of call and result past a threshold that
@@ -116,13 +111,6 @@ class Clear(Policy, frozen=True, kw_only=True):
     exclude: Names = ()
     errors: bool = False
     pairs: bool = False
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "least")
-        numbers(self, 0, "keep")
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective
@@ -165,9 +153,6 @@ class Mask(Policy, frozen=True, kw_only=True):
     age: Steps = 10
     batch: Steps = 10
 
-    def __post_init__(self) -> None:
-        numbers(self, 1, "age", "batch")
-
     def propose(self, view: View) -> Plan:
         total = view.counted
         stale_to = (view.ledger.meta.counters.step - self.age) // self.batch * self.batch
@@ -183,7 +168,7 @@ class Mask(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=leaving(view, before, after, what))
 
 
-class Skeleton(Policy, frozen=True, kw_only=True):
+class Skeleton(Triggered, frozen=True, kw_only=True):
     """Structured compression: old steps are reduced to their calls and the first line of each result.
 
     Source: VISTA's baseline "skeleton compression", after compressors that are tools themselves. Knobs: `trigger` and
@@ -198,21 +183,13 @@ class Skeleton(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA (arXiv 2606.30005), appendix D, baseline skeleton compression"
     sees: ClassVar[str] = "calls and first lines"
     recovers: ClassVar[str] = "yes (there: no)"
+    ascending: ClassVar[tuple[str, ...]] = ("low_water", "trigger")
 
     trigger: Share = 0.85
     low_water: Share = 0.6
-    keep: Steps = 6
+    keep: StepsOrNone = 6
     chunk: Steps = 20
     least: Share = 0.05
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water", "least")
-        ordered(self, "low_water", "trigger")
-        numbers(self, 0, "keep")
-        numbers(self, 1, "chunk")
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         before, effective = view.used, view.budget.effective
@@ -235,7 +212,7 @@ class Skeleton(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor, reason=reason)
 
 
-class Summary(Policy, frozen=True, kw_only=True):
+class Summary(Triggered, frozen=True, kw_only=True):
     """Summary only: above a share of the budget, all but the newest part of the prompt becomes one summary.
 
     Source: VISTA's baseline SLIM, which summarises older context once the budget is exceeded. Knobs, shares of the
@@ -256,12 +233,6 @@ class Summary(Policy, frozen=True, kw_only=True):
     room: Share = 0.02
     least: Share = 0.1
     ask: Ask | None = None
-
-    def __post_init__(self) -> None:
-        shares(self, "trigger", "keep", "room", "least")
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
 
     def propose(self, view: View) -> Plan:
         total, effective = view.counted, view.budget.effective

@@ -1,4 +1,4 @@
-"""Which blocks may leave the prompt, oldest first, and how many have to."""
+"""Which blocks and old stubs may leave the prompt, oldest first, and how many have to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
+from ctxvc.core.plan.plan import Action
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.prompt.cut import is_cut, latest_step
+from ctxvc.core.prompt.outline import outline
+from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
 _STEP, TURN = attrgetter("step"), attrgetter("turn")
@@ -110,3 +113,25 @@ def excess(view: View, after: int) -> str:
     """The end of a reason where the budget is not met: by how much; empty if it is."""
     over = after - view.budget.effective
     return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""
+
+
+def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:
+    """What takes the oldest stubs of rules away, and the tokens that this saves.
+
+    Nothing unless all stubs, with `more` tokens to come, cost more than `above` hundredths of the budget; then as many
+    as bring them `down_to`. Stubs that an agent or a person made stay, as do summaries and answers to calls. What
+    left is found by a search.
+    """
+    slots = [slot for slot in outline(view.ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
+    total = more + sum(view.price.text(slot.text) for slot in slots)
+    hundredth = view.budget.soft_limit / 100
+    actions: list[Action] = []
+    saved = 0
+    for slot in slots if view.part(total) > above * hundredth else ():
+        if view.part(total - saved) <= down_to * hundredth:
+            break
+        by = view.ledger.groups[slot.group].removed_by if slot.group else slot.row.removed_by
+        if slot.kind != "tool_result" and by.startswith(("policy:", "guard")):
+            actions.append(Action(verb="prune", targets=(slot.group or slot.row.id,)))
+            saved += view.price.text(slot.text)
+    return tuple(actions), saved

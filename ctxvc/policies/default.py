@@ -23,9 +23,7 @@ from ctxvc.core.prompt import cut
 from ctxvc.core.view.budget import Budget, is_narrow
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text, scoped, self_managed
-from ctxvc.policies.candidates import cost_in_prompt, leaving, removable, standing
-from ctxvc.policies.knobs import numbers, ordered, shares
-from ctxvc.policies.old_stubs import old_stubs
+from ctxvc.policies.candidates import cost_in_prompt, leaving, old_stubs, removable, standing
 
 #: The tool whose arguments are a plan that the user agreed to, if the call did not fail.
 _PLAN = "exitplanmode"
@@ -72,6 +70,7 @@ class Default(Policy, frozen=True, kw_only=True):
     source: ClassVar[str] = "VISTA, explicit scopes, and a rule of our own"
     decides: ClassVar[str] = "agent, then rule"
     sees: ClassVar[str] = "dashboard and stubs"
+    ascending: ClassVar[tuple[str, ...]] = ("low_water", "trigger")
 
     trigger: Share = 0.98
     low_water: Share = 0.6
@@ -83,9 +82,7 @@ class Default(Policy, frozen=True, kw_only=True):
     tools: Literal["all", "few"] = "all"
 
     def __post_init__(self) -> None:
-        shares(self, "trigger", "low_water", "narrow_low_water", "cold_low_water")
-        ordered(self, "low_water", "trigger")
-        numbers(self, 0, "ceiling")
+        super().__post_init__()
         _weights(self.weights)
 
     def propose(self, view: View) -> Plan:

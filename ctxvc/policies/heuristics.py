@@ -15,14 +15,12 @@ import msgspec
 from ctxvc.core.ledger.objects import objects
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
-from ctxvc.core.policy import Bytes, Policy, Share
-from ctxvc.core.view.budget import Budget
+from ctxvc.core.policy import Bytes, Share, Triggered
 from ctxvc.core.view.view import View
-from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
 
 
-class Heuristic(Policy, frozen=True, kw_only=True):
+class Heuristic(Triggered, frozen=True, kw_only=True):
     """The common part of the four: when they start, where they stop, and that older turns come first.
 
     - `trigger`: share of the budget above which content is removed.
@@ -31,6 +29,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
     """
 
     source: ClassVar[str] = "Self-GC: Baselines"
+    ascending: ClassVar[tuple[str, ...]] = ("trigger", "tight")
 
     trigger: Share = 0.6
     target: Share = 0.4
@@ -39,11 +38,7 @@ class Heuristic(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.target < self.trigger <= 1:
             raise ValueError(f"target {self.target:g} and trigger {self.trigger:g} are not 0 < target < trigger <= 1")
-        shares(self, "tight")
-        ordered(self, "trigger", "tight")
-
-    def high(self, budget: Budget) -> int:
-        return int(budget.effective * self.trigger)
+        super().__post_init__()
 
     def propose(self, view: View) -> Plan:
         budget = view.budget
@@ -117,10 +112,6 @@ class ToolMaskPrune(Heuristic, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes (there: no)"
 
     long: Bytes = 1_600
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        numbers(self, 0, "long")
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
         masks = [

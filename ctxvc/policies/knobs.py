@@ -1,4 +1,4 @@
-"""Which values of a knob make sense; the others are refused when the policy is made."""
+"""Knobs as words: `knob=value,knob=value` ⇄ values, and what each counts."""
 
 from __future__ import annotations
 
@@ -8,35 +8,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT
 
-from ctxvc.core.policy import Policy
+from ctxvc.core.policy import Policy, knob_of
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
-
-#: More tokens, bytes, steps, calls or seconds than a session has.
-_MOST = 10**9
-
-
-def shares(policy: Policy, *names: str, of: str = "budget") -> None:
-    """Raises: ValueError if one of these knobs is no share of the budget, or of something else."""
-    for name in names:
-        if not 0 <= getattr(policy, name) <= 1:
-            raise ValueError(f"{name} must be a share of the {of}, from 0 to 1")
-
-
-def numbers(policy: Policy, least: int, *names: str) -> None:
-    """Raises: ValueError if one of these knobs is below `least`, or beyond all that there could be of anything."""
-    for name in names:
-        if not least <= getattr(policy, name) <= _MOST:
-            raise ValueError(f"{name} must be a number, at least {least} and at most {_MOST:,}")
-
-
-def ordered(policy: Policy, *names: str) -> None:
-    """Raises: ValueError if one of these knobs is above the next."""
-    values = [getattr(policy, name) for name in names]
-    if values != sorted(values):
-        listed = ", ".join(f"{name}={value:g}" for name, value in zip(names, values, strict=True))
-        raise ValueError(f"{listed} are not {' <= '.join(names)}")
-
 
 #: The value of a knob that depends on the window where nobody sets it.
 AUTO = "auto"
@@ -65,12 +39,8 @@ def _unit(kind: Any) -> str:
         return "on or off"
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
-    descriptions = (
-        annotation.description
-        for annotation in getattr(kind, "__metadata__", ())
-        if isinstance(annotation, msgspec.Meta)
-    )
-    return next(descriptions, None) or ""
+    knob = knob_of(kind)
+    return knob.unit if knob else ""
 
 
 def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:

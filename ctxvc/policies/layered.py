@@ -21,7 +21,6 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.policies import summaries
-from ctxvc.policies.knobs import numbers, shares
 from ctxvc.policies.summaries import Span
 
 #: What a summary is to cost: this share of its part, but so many tokens at least, and this share of the budget at most.
@@ -79,8 +78,7 @@ class Layered(Policy, frozen=True, kw_only=True):
     focus: Focus = ()
 
     def __post_init__(self) -> None:
-        shares(self, "clear", "low_water", "summarise", "verbatim")
-        numbers(self, 0, "keep")
+        super().__post_init__()
         if 0 < self.summarise <= self.clear:
             raise ValueError("clear must be below summarise")
 

@@ -22,7 +22,6 @@ from ctxvc.core.scope import arrival, departure
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text
 from ctxvc.policies.candidates import leaving, removable
-from ctxvc.policies.knobs import numbers
 
 #: The context tools of a session with scopes, besides those that every session has.
 TOOLS = ("scope", "goto", "note", "scopes", "notes")
@@ -60,9 +59,6 @@ class Scoped(Policy, frozen=True, kw_only=True):
     recovers: ClassVar[str] = "yes (there: in memory)"
 
     note: Characters = 600
-
-    def __post_init__(self) -> None:
-        numbers(self, 1, "note")
 
     def propose(self, view: View) -> Plan:
         before = view.used

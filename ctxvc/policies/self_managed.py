@@ -14,7 +14,6 @@ from ctxvc.core.view.view import View
 from ctxvc.policies import context_text
 from ctxvc.policies.candidates import leaving, removable, standing, steps
 from ctxvc.policies.context_text import Wording
-from ctxvc.policies.knobs import numbers, shares
 
 #: The context tools of the full method.
 TOOLS = ("archive", "recover", "restore", "delete", "note", "search")
@@ -69,10 +68,6 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
     candidates: Blocks = 6
     nudges: bool = True
     wording: Wording = "usual"
-
-    def __post_init__(self) -> None:
-        shares(self, "low_water", "share", "beta")
-        numbers(self, 0, "theta", "batch", "candidates")
 
     def propose(self, view: View) -> Plan:
         effective, before = view.budget.effective, view.used

@@ -17,8 +17,7 @@ from ctxvc.store.log.journal import Change as WaitingChange
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.operations import BEGINNING
-from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
-from ctxvc.store.read.sent_prompt import Sent, parse
+from ctxvc.store.read.revision import PROMPT, Entry, Sent, Snapshot, sent_prompt
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 
@@ -299,7 +298,7 @@ def _sent(change: Change) -> Sent | None:
     replies = [row.number for row in _reply(change)]
     if not replies:
         return None
-    recorded = parse(change.entry.trailers.get(PROMPT, ""))
+    recorded = sent_prompt(change.entry.trailers.get(PROMPT, ""))
     return recorded or Sent("", f"B{min(replies) - 1}" if min(replies) > 1 else "")
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from ctxvc.core import display
 from ctxvc.core.ledger import caption, wire
 from ctxvc.inspection import usage
-from ctxvc.inspection.call_cost import CallCost, TotalCost, call_costs, total_cost
 from ctxvc.inspection.window_percent import UNRECORDED, scaled
+from ctxvc.inspection.work import CallCost, TotalCost, call_costs, total_cost
 from ctxvc.report import data
 from ctxvc.report.expense import Expense, Sized, expenses
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall

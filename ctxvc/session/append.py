@@ -24,7 +24,7 @@ from ctxvc.session.proof import recorded
 from ctxvc.store.log.stored_session import RedactedMessages
 from ctxvc.store.log.transaction import AdmittedEntry, Attachment, Transaction
 from ctxvc.store.read import operations, revision
-from ctxvc.store.read.sent_prompt import Sent
+from ctxvc.store.read.revision import Sent
 
 #: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})

@@ -27,7 +27,7 @@ from ctxvc.store.format import FORMAT, SUBJECT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.operations import Place
-from ctxvc.store.read.sent_prompt import Sent
+from ctxvc.store.read.revision import Sent
 from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 

@@ -11,8 +11,7 @@ from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.prompt.request import request, up_to
 from ctxvc.errors import CtxvcError
 from ctxvc.store.read import revision
-from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
-from ctxvc.store.read.sent_prompt import Sent, parse
+from ctxvc.store.read.revision import PROMPT, Entry, Sent, Snapshot, sent_prompt
 from ctxvc.store.store import Store
 from ctxvc.store.verify.finding import Finding, Where, damage
 
@@ -45,7 +44,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
     """The prompt that a snapshot's newest reply saw: by its commit's trailer, else everything before the reply."""
     newer: list[str] = []
     for entry in revision.history(store, snapshot.commit):
-        sent = parse(entry.trailers.get(PROMPT, ""))
+        sent = sent_prompt(entry.trailers.get(PROMPT, ""))
         if sent and (commit := _rendering(store, entry.commit, sent.later, newer)):
             there = revision.at(store, commit)
             return msgspec.structs.replace(there, ledger=up_to(there.ledger, sent.last))
@@ -57,7 +56,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
     """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
-    sent = parse(entry.trailers[PROMPT])
+    sent = sent_prompt(entry.trailers[PROMPT])
     if sent is None:
         return "the hash of its prompt is unreadable"
     try:

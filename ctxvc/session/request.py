@@ -1,4 +1,4 @@
-"""Requests of a session: a prompt below the budget, with the dashboard that is due."""
+"""Requests of a session: a prompt below the budget, with the dashboard that is due, or why none fits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ctxvc.core import display, scope
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.plan import timing
 from ctxvc.core.plan.candidates import candidates
 from ctxvc.core.plan.guard import Relief, guard
@@ -22,11 +23,10 @@ from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict
+from ctxvc.core.view.view import View, costs_in_prompt
+from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
 from ctxvc.session.append import stopped
 from ctxvc.session.context import Context, with_cut
-from ctxvc.session.overfull import overfull
 from ctxvc.store.read import revision
 
 #: Results that a refusal names.
@@ -307,3 +307,63 @@ def turn_began(ledger: Ledger) -> bool:
         if row.role == "assistant" or row.kind == "dashboard":
             return False
     return True
+
+
+# --- the error of a prompt that does not fit: what fills it, and what would help
+
+_SYSTEM, _TOOLS, _HUMAN = "the system prompt", "the tools", "human text"
+_PINNED, _NOTES, _RESULTS, _REPLY = "pinned blocks", "notes", "the newest results", "the newest reply"
+_OTHERS = "stubs and others"
+#: Blocks that are named of each kind, largest first.
+_OF_EACH_KIND = 3
+#: The budget that is advised is a multiple of this.
+_STEP = 500
+
+
+def overfull(view: View, system: int, tools: int, *, needed: int) -> OverBudget:
+    """The error for a prompt of which nothing more may leave: it needs `needed` tokens, more than the budget has.
+
+    `view` is that prompt, `system` and `tools` are our counts of these two. What fills it is named in the units of
+    `needed`, the provider's tokens, largest kind first.
+    """
+    ours = view.counted
+    newest = max((row.step for row in view.ledger.rows() if row.role == "assistant" and row.present), default=0)
+    kinds: dict[str, dict[str, int]] = {_SYSTEM: {"": system}, _TOOLS: {"": tools}}
+    for block, tokens in costs_in_prompt(view.ledger, view.price).items():
+        kinds.setdefault(_kind(view.ledger[block], newest), {})[block] = tokens
+    sizes = {kind: _share(sum(blocks.values()), needed, ours) for kind, blocks in kinds.items()}
+    order = sorted((kind for kind in kinds if sizes[kind]), key=lambda kind: -sizes[kind])
+    parts = [f"{kind} {sizes[kind]:,}{_largest(kinds[kind])}" for kind in order]
+    always = sizes[_SYSTEM] + sizes[_TOOLS]
+    # The reserve grows with the budget where it is a share of it.
+    budget = -(-needed * view.budget.window // view.budget.effective // _STEP) * _STEP + _STEP
+    largely_always = always * 2 > view.budget.effective
+    hint = Phrase("overhead-budget", budget=budget) if largely_always else Phrase("free-budget", budget=budget)
+    return OverBudget(
+        f"the prompt needs {needed:,} tokens and the budget has {view.budget.effective:,}: {', '.join(parts)}",
+        hint=hint,
+    )
+
+
+def _kind(row: Row, newest: int) -> str:
+    if not row.present:
+        return _OTHERS
+    if row.kind == "note":
+        return _NOTES
+    if is_human(row.role, row.origin):
+        return _HUMAN
+    if row.state == "pinned":
+        return _PINNED
+    if row.step == newest and row.role == "assistant":
+        return _REPLY
+    return _RESULTS if row.step == newest and row.kind == "tool_result" else _OTHERS
+
+
+def _share(tokens: int, needed: int, ours: int) -> int:
+    return tokens * needed // max(1, ours)
+
+
+def _largest(blocks: dict[str, int]) -> str:
+    names = sorted((block for block in blocks if block), key=lambda block: (-blocks[block], int(block[1:])))
+    more = f" and {len(names) - _OF_EACH_KIND} more" if len(names) > _OF_EACH_KIND else ""
+    return f" ({', '.join(names[:_OF_EACH_KIND])}{more})" if names else ""

@@ -45,7 +45,7 @@ from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
-from ctxvc.store.read.sent_prompt import Sent
+from ctxvc.store.read.revision import Sent
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration

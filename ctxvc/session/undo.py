@@ -21,7 +21,7 @@ from ctxvc.core.view.view import View, measure
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.session.context import Context, hard_edit, touched
 from ctxvc.store.log.transaction import Transaction
-from ctxvc.store.read import operations, revision, sent_prompt
+from ctxvc.store.read import operations, revision
 from ctxvc.store.read.operations import Operation
 
 #: A waiting operation, as in `+2`: the second oldest of those that are in no commit yet.
@@ -121,7 +121,7 @@ class _History:
         # Its step was open: that step's commit comes before it, whichever of its records came later.
         for position, change in enumerate(older, 1):
             if change.op == "step":
-                sent = sent_prompt.parse(change.trailers.get(revision.PROMPT, ""))
+                sent = revision.sent_prompt(change.trailers.get(revision.PROMPT, ""))
                 if sent and sent.later >= position:
                     return True
                 break

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ctxvc.errors import CtxvcError
-from ctxvc.store.git import transport
+from ctxvc.store.git import program, transport
 from ctxvc.store.git.allowlist import is_loopback
-from ctxvc.store.project import code_remotes
 
 #: Hosts that show a public repository by https at the path that ssh takes.
 _HOSTS = frozenset({"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"})
@@ -24,9 +25,9 @@ def concerns(address: str, folder: Path, *, ask: bool = False) -> Iterator[str]:
     refs = transport.refs(address, ask=ask)
     if is_public(address):
         yield "anybody can read it, without credentials"
-    if any(place(address) == place(own) for own in code_remotes.addresses(folder)):
+    if any(place(address) == place(own) for own in addresses(folder)):
         yield "it is the project's own code repository"
-    elif code_remotes.shares_history(folder, address, refs, ask=ask):
+    elif shares_history(folder, address, refs, ask=ask):
         yield "it has commits of the project's code: it is that repository, or a fork of it"
 
 
@@ -59,3 +60,50 @@ def place(address: str) -> str:
 def _by_https(address: str) -> str:
     host, _, path = place(address).partition("/")
     return f"https://{host}/{path}" if host in _HOSTS and not address.startswith("https://") else ""
+
+
+# --- the project's own code repository and its remotes, to keep sessions out of them
+
+#: The most refs of a remote that are looked up.
+_MOST = 20_000
+_SECONDS = 60.0
+
+
+def addresses(folder: Path) -> list[str]:
+    """The addresses of the project's remotes, and the folder of its repository."""
+    output = program.of_project(folder, "config", "-z", "--get-regexp", r"^remote\..*\.(url|pushurl)$") or b""
+    own = program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir") or b""
+    common = os.fsdecode(own).rstrip("\n")
+    local = [common, str(Path(common).parent)] if common else []
+    return [*(os.fsdecode(line).partition("\n")[2] for line in output.split(b"\0") if line), *local]
+
+
+def shares_history(folder: Path, address: str, refs: Mapping[str, str], *, ask: bool = False) -> bool:
+    """Whether a remote with these refs has a commit of the project: one of its tips, or its branch's first one.
+
+    If the remote's commits cannot be had in time, only the tips count.
+    """
+    ids = list(dict.fromkeys(refs.values()))[:_MOST]
+    if not ids:
+        return False
+    data = "".join(f"{name}\n" for name in ids).encode()
+    output = program.of_project(folder, "cat-file", "--batch-check", data=data) or b""
+    if re.search(rb"(?m)^[0-9a-f]{40} commit ", output):
+        return True
+    roots = set((program.of_project(folder, "rev-list", "--max-parents=0", "--all") or b"").split())
+    return bool(roots) and "HEAD" in refs and not roots.isdisjoint(_first_commits(address, ask=ask))
+
+
+def _first_commits(address: str, *, ask: bool) -> list[bytes]:
+    """The first commits of a remote's default branch; none if they cannot be had."""
+    with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
+        path = Path(folder, "commits.git")
+        program.run(None, "init", "--quiet", "--bare", "--template=", str(path))
+        options = ("--quiet", "--no-tags", "--filter=tree:0", "--no-write-fetch-head", "--refmap=")
+        try:
+            transport.run(
+                path, address, "fetch", *options, "--", address, "+HEAD:refs/heads/code", ask=ask, timeout=_SECONDS
+            )
+        except CtxvcError:
+            return []
+        return program.run(path, "rev-list", "--max-parents=0", "refs/heads/code", check=False).split()

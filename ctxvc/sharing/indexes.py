@@ -8,8 +8,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.sharing import index
 from ctxvc.sharing.index import REFS, Index
 from ctxvc.store.cache import cached_scope
-from ctxvc.store.cache.cached_indexes import CachedIndexes
-from ctxvc.store.cache.cached_repository import CachedRepository
+from ctxvc.store.cache.cached_repository import CachedIndexes, CachedRepository
 from ctxvc.store.purge.apply import REF as PURGED
 
 _REFSPECS = [f"+{REFS}*:{REFS}*", f"+{PURGED}*:{PURGED}*"]

@@ -11,8 +11,7 @@ from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Cost
 from ctxvc.store.format import lacks_nothing
 from ctxvc.store.read import revision
-from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
-from ctxvc.store.read.sent_prompt import parse
+from ctxvc.store.read.revision import PROMPT, Entry, Snapshot, sent_prompt
 from ctxvc.store.store import Store
 from ctxvc.tokens import calibration, models
 from ctxvc.tokens.calibration import Calibration
@@ -110,7 +109,7 @@ def _call(store: Store, snapshot: Snapshot, entry: Entry, usage: Usage) -> Call 
     replies = [row.number for row in then.ledger.of_step(step) if row.role == "assistant"]
     if not replies:
         return None
-    sent = parse(entry.trailers.get(PROMPT, ""))
+    sent = sent_prompt(entry.trailers.get(PROMPT, ""))
     last = int(sent.last[1:] or 0) if sent else min(replies) - 1
     return Call(usage, then, entry, step, last)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Annotated
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxvc.cli.answers.shared import Item, struct_of, table_of
+from ctxvc.cli.output import Column
 from ctxvc.cli.terminal.table import _ONE_CELL_EACH, _graphemes, aligned, breadth, cut, wrapped
 
 HEADER = ["ID", "tokens", "reads", "label"]
@@ -143,3 +148,39 @@ def test_what_is_cut_fits(words: str, width: int) -> None:
 @given(st.lists(st.lists(st.text(max_size=20), min_size=4, max_size=4), max_size=5), st.integers(1, 60))
 def test_every_row_has_a_line(rows: list[list[str]], width: int) -> None:
     assert len(drawn(width, rows)) == len(rows) + 1
+
+
+def _digits(commit: str) -> str:
+    return commit[:4]
+
+
+class Fruit(Item, frozen=True, kw_only=True):
+    """An item with a field that only programs see, and a column that only people do."""
+
+    TABLE = "size name skin"
+
+    name: Annotated[str, Column("fruit", least=8)]
+    commit: str
+    size: Annotated[str, Column("cm", right=True, cell=_digits)]
+
+    @property
+    def skin(self) -> Annotated[str, Column("peel")]:
+        return f"of {self.name}"
+
+
+def test_a_table_has_the_columns_that_its_items_name() -> None:
+    fruits = [Fruit(name="fig", commit="c", size="123456"), Fruit(name="plum", commit="d", size="7")]
+    table = table_of(Fruit, fruits, dim=lambda fruit: fruit.name == "plum")
+    assert [(column.name, column.right, column.least) for column in table.columns] == [
+        ("cm", True, 0), ("fruit", False, 8), ("peel", False, 0),
+    ]  # fmt: skip
+    assert table.rows == [["1234", "fig", "of fig"], ["7", "plum", "of plum"]]
+    assert table.dim == {1}
+    assert table_of(Fruit, []).columns == table.columns, "no rows leave the header"
+
+
+def test_an_item_takes_the_attributes_of_its_source_but_for_its_own() -> None:
+    source = SimpleNamespace(name="fig", commit=("a", "b"), size="1", other="not a field")
+    assert struct_of(Fruit, source, size="2") == Fruit(name="fig", commit=["a", "b"], size="2")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="commit"):
+        struct_of(Fruit, SimpleNamespace(name="fig"), size="2")

@@ -301,6 +301,30 @@ def test_every_knob_of_ours_says_what_it_counts() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ("window:low_water=1.5", "window: low_water must be a share of the budget, from 0 to 1"),
+        ("planned:saving=5", "planned: saving must be a share of the prompt, from 0 to 1"),
+        ("episodes:low_water=0", "episodes: low_water must be a share of the ceiling, above 0 and at most 1"),
+        ("mask:age=0", "mask: age must be a number, at least 1 and at most 1,000,000,000"),
+        ("clear:keep=9999999999", "clear: keep must be a number, at least 0 and at most 1,000,000,000"),
+        ("skeleton:low_water=0.9", "skeleton: low_water=0.9, trigger=0.85 are not low_water <= trigger"),
+    ],
+)
+def test_a_refused_knob_says_what_it_takes(words: str, refusal: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        parse(words)
+    assert str(refused.value) == refusal
+
+
+@pytest.mark.parametrize(
+    "words", ["skeleton:keep=0", "planned:trigger=auto", "window:low_water=1", "episodes:ceiling=0"]
+)
+def test_the_ends_of_a_range_are_in_it(words: str) -> None:
+    parse(words)
+
+
 def test_every_knob_of_ours_has_a_usual_value() -> None:
     view: View = working().view(20_000)
     for kind in POLICIES:

@@ -12,7 +12,7 @@ from ctxvc.errors import Refused
 from ctxvc.session.proof import as_sent, check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
-from ctxvc.store.read.sent_prompt import parse
+from ctxvc.store.read.revision import sent_prompt
 from tests.making.provider import WORDS, Agent, calls_of, create, plain, result, sent
 from tests.messages_api import call, text, thought
 
@@ -54,7 +54,7 @@ def test_an_archive_between_a_request_and_its_reply_is_no_damage(
     assert check_prompts(session.store) == (4, [])
     step = next(entry for entry in revision.history(session.store, session.stored.tip()) if "Ctxvc-Prompt" in
                 entry.trailers)  # fmt: skip
-    record = parse(step.trailers["Ctxvc-Prompt"])
+    record = sent_prompt(step.trailers["Ctxvc-Prompt"])
     assert record
     assert record.later == (0 if in_step else -verbs)
     snapshot = as_sent(session.store, revision.at(session.store, session.stored.tip()))

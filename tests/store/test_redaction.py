@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import pygit2
 import pytest
 
 from ctxvc.core.ledger.block import Message
@@ -29,7 +30,7 @@ from ctxvc.store import pending_plans
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
-from ctxvc.store.purge import purge, search
+from ctxvc.store.purge import purge
 from ctxvc.store.secrets import push_check, secret_scanner
 from ctxvc.store.secrets.secret_scanner import KINGFISHER, SETTING, Scanner
 from ctxvc.store.store import Store, create
@@ -46,7 +47,8 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 def everything(path: Path) -> bytes:
     """Every object of a store, unpacked, and every file beside the packs."""
-    objects = [data for _, data in search.objects(path)]
+    repository = pygit2.Repository(path)
+    objects = [repository[name].read_raw() for name in repository]
     names = [Path(folder, name) for folder, _, found in os.walk(path) for name in found]
     return b"\0".join([*objects, *(name.read_bytes() for name in names if "pack" not in name.parts)])
 

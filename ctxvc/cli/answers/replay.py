@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ctxvc.cli import phrases
-from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described, struct_of
 from ctxvc.cli.options.judge_model import ModelAnswers
+from ctxvc.cli.output import Column
 
 if TYPE_CHECKING:
     from ctxvc.replay.measures.retention import Split
@@ -124,28 +125,49 @@ class Recommended(Item, frozen=True, kw_only=True):
     fullest: Fullest | None = None
 
 
+def round_tokens(amount: int) -> str:
+    """`32k`; `32768` where that is no round number."""
+    return f"{amount // 1000}k" if amount % 1000 == 0 else str(amount)
+
+
+def _class(uses: str) -> str:
+    return uses if uses == "all" else uses.upper()
+
+
+def _block_id(place: int) -> str:
+    return f"B{place + 1}"
+
+
 class Transition(Item, frozen=True, kw_only=True):
     """So many uses of a class at a budget that are visible under both policies, only one of them, or neither."""
 
-    budget: TokenCount
-    uses: Annotated[str, described("`all`, `nt` or `ar`")]
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
+    TABLE = "budget uses both only_a only_b neither"
+
+    budget: Annotated[TokenCount, Column("budget", right=True, cell=round_tokens)]
+    uses: Annotated[str, described("`all`, `nt` or `ar`"), Column("uses", cell=_class)]
+    both: Annotated[int, Column("both", right=True)]
+    only_a: Annotated[int, Column("only A", right=True)]
+    only_b: Annotated[int, Column("only B", right=True)]
+    neither: Annotated[int, Column("neither", right=True)]
 
 
 class DifferenceItem(Item, frozen=True, kw_only=True):
     """A block of which one policy kept in sight what was used again, and the other did not."""
 
+    TABLE = "only_a only_b budget conversation block label anchors"
+
     file: str
-    conversation: str
-    budget: TokenCount
-    block: Annotated[int, described("its place in the conversation, from 0")]
-    label: Annotated[str, described("kind, tool and argument")]
-    only_a: Annotated[int, described("non-trivial uses that only A kept visible")]
-    only_b: Annotated[int, described("non-trivial uses that only B kept visible")]
-    anchors: Annotated[list[str], described("examples of the strings used")]
+    conversation: Annotated[str, Column("conversation", least=12)]
+    budget: Annotated[TokenCount, Column("budget", right=True, cell=round_tokens)]
+    block: Annotated[
+        int, described("its place in the conversation, from 0"), Column("block", right=True, cell=_block_id)
+    ]
+    label: Annotated[str, described("kind, tool and argument"), Column("what", least=16)]
+    only_a: Annotated[int, described("non-trivial uses that only A kept visible"), Column("only A", right=True)]
+    only_b: Annotated[int, described("non-trivial uses that only B kept visible"), Column("only B", right=True)]
+    anchors: Annotated[
+        list[str], described("examples of the strings used"), Column("examples", least=16, cell=", ".join)
+    ]
     calls: Annotated[list[int], described("examples of the calls that used it, from 0")]
 
 
@@ -326,13 +348,10 @@ def _uses(total: Totals, uses: Class) -> UsesItem:
     outcomes = of_class(total.retention, uses)
     low, high = total.interval(uses)
     share = total.of_oracle(uses)
-    return UsesItem(
+    return struct_of(
+        UsesItem,
+        outcomes,
         uses=outcomes.total,
-        visible=outcomes.visible,
-        routed=outcomes.routed,
-        searchable=outcomes.searchable,
-        recoverable=outcomes.recoverable,
-        lost=outcomes.lost,
         low=round(low, 4),
         high=round(high, 4),
         oracle=getattr(total.oracle, uses),

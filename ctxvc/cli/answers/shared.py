@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
+
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+#: Digits of a commit's id that people are shown.
+SHORT = 12
 
 
 def described(description: str) -> msgspec.Meta:
@@ -24,7 +32,58 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an answer."""
+    """A part of an answer. Those that people see as rows of a table name its columns in `TABLE`."""
+
+    #: The fields and properties that a table shows, in its order. Each has a `Column` in its annotation.
+    TABLE: ClassVar[str] = ""
+
+
+def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
+    """An answer or item with the attributes of `source` that have its fields' names; `own` are the other fields."""
+    copied = {
+        name: getattr(source, name) for name in kind.__struct_fields__ if name not in own and hasattr(source, name)
+    }
+    return kind(**{name: list(value) if type(value) is tuple else value for name, value in copied.items()}, **own)
+
+
+def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:
+    """The table of some items; rows for which `dim` is true are dimmed."""
+    rows = list(items)
+    columns = _columns(kind)
+    cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
+    return Table(list(columns.values()), cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
+
+
+def _columns(kind: type[Item]) -> dict[str, Column]:
+    """Field or property → the column in its annotation, as `TABLE` orders them."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = kind.TABLE.split()
+    hints |= {name: get_type_hints(getattr(kind, name).fget, include_extras=True)["return"]
+              for name in names if isinstance(getattr(kind, name), property)}  # fmt: skip
+    return {name: next(own for own in hints[name].__metadata__ if isinstance(own, Column)) for name in names}
+
+
+def star(is_current: bool) -> Cell:
+    return Styled("*", "green") if is_current else ""
+
+
+def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
+    """The first ranges of some blocks and groups, and how many there are more: `B3–B9, G2 and 4 more`."""
+    from ctxvc.core.plan import selection  # `--help` loads nothing of the core's plans
+
+    ranges = selection.ranges(blocks)
+    more = f" and {len(ranges) - limit:,} more" if len(ranges) > limit else ""
+    return ", ".join(ranges[:limit]) + more
+
+
+def short(commit: str) -> str:
+    """As many digits of a commit's id as people are shown."""
+    return commit[:SHORT]
+
+
+def _cell(column: Column, value: Any) -> Cell:
+    cell: Cell = column.cell(value) if column.cell else value
+    return cell
 
 
 class LeftOut(Item, frozen=True, kw_only=True):
@@ -50,18 +109,37 @@ class LogItem(Item, frozen=True, kw_only=True):
     trailers: dict[str, str]
 
 
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def _mark(move: str) -> Cell:
+    return Styled(*_MARKS[move])
+
+
 class Change(Item, frozen=True, kw_only=True):
     """A block, or the stub of a group, that has changed."""
 
-    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place")]
-    id: Annotated[str, described("`B17`, `G3`")]
-    type: Annotated[str, described("the kind of block, or `group`")]
-    tokens: Annotated[int, described("of the body, or of the group's stub")]
-    was: Annotated[str, described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist")]
+    TABLE = "move id tokens type was after label"
+
+    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place"), Column("move", cell=_mark)]
+    id: Annotated[str, described("`B17`, `G3`"), Column("ID")]
+    type: Annotated[str, described("the kind of block, or `group`"), Column("type", rank=1)]
+    tokens: Annotated[int, described("of the body, or of the group's stub"), Column("~tokens", right=True, cell=Tokens)]
+    was: Annotated[
+        str,
+        described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist"),
+        Column("was"),
+    ]
     now: Annotated[str, described("state after, with the same values; empty if it does not exist")]
     group: str
     removed_by: str
-    label: str
+    label: Annotated[str, Column("label", least=24)]
+
+    @property
+    def after(self) -> Annotated[str, Column("now", least=12)]:
+        """The state after, with its group and who removed it."""
+        by = self.removed_by and f"by {self.removed_by}"
+        return " ".join(filter(None, [self.now, self.group and f"in {self.group}", by]))
 
 
 class PurgedCopy(Item, frozen=True, kw_only=True):
@@ -141,18 +219,30 @@ class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
     projects: list[TrustedFile]
 
 
+def _place(state: str) -> Cell:
+    return Styled(state, "" if state == "here" else "yellow")
+
+
 class RemoteSession(Item, frozen=True, kw_only=True):
     """A session on a remote, as the clone lists it that has the newest of it."""
 
-    name: SessionName
-    title: Annotated[str, described("the recording's title, or the beginning of the first human message")]
+    TABLE = "name title clones updated tokens state"
+
+    name: Annotated[SessionName, Column("session", least=12)]
+    title: Annotated[
+        str,
+        described("the recording's title, or the beginning of the first human message"),
+        Column("title", least=24),
+    ]
     clone: Annotated[str, described("the clone that has the newest of it")]
-    clones: Annotated[list[str], described("all clones that have it there")]
-    updated: Annotated[str, described("time of the newest commit")]
+    clones: Annotated[
+        list[str], described("all clones that have it there"), Column("clones", least=8, rank=1, cell=", ".join)
+    ]
+    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=Timestamp)]
     started: TimeText
-    tokens: TokenCount
+    tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
     scopes: Annotated[int, described("number of scopes")]
-    state: Annotated[str, described("`here`, `not here`, or `newer there`")]
+    state: Annotated[str, described("`here`, `not here`, or `newer there`"), Column("state", cell=_place)]
 
 
 class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, described
-from ctxvc.cli.output import counted, iso
+from ctxvc.cli.output import Column, counted, iso
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
@@ -384,11 +384,13 @@ class WhyBlock(Item, frozen=True, kw_only=True):
 class WhyCall(Item, frozen=True, kw_only=True):
     """A call that wrote some of the lines."""
 
-    address: Annotated[str, described("address for `show`")]
-    step: int
-    tool: str
-    path: Annotated[str, described("as named in the call; empty if not named")]
-    lines: Annotated[int, described("number of the lines in question that it made")]
+    TABLE = "address step tool path lines"
+
+    address: Annotated[str, described("address for `show`"), Column("wrote")]
+    step: Annotated[int, Column("step", right=True)]
+    tool: Annotated[str, Column("tool")]
+    path: Annotated[str, described("as named in the call; empty if not named"), Column("file", least=12)]
+    lines: Annotated[int, described("number of the lines in question that it made"), Column("lines", right=True)]
 
 
 class WhyOther(Item, frozen=True, kw_only=True):

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import model_of
 from ctxvc.cli.options.provider_option import default_model, provider_option
 from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.options.token_amount import TokenAmount
-from ctxvc.cli.output import Column, Output, Styled, Table, safe
+from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
 
 #: Replies that a question may take.
@@ -90,17 +90,11 @@ def ask(
         steps=result.ended.steps,
         dollars=result.ended.dollars,
         items=[
-            CitationItem(
-                handle=citation.handle, block=citation.block, scope=citation.scope, step=citation.step,
-                label=citation.label, exists=citation.exists, was_read=citation.was_read, why=citation.why,
-            )
+            struct_of(CitationItem, citation)
             for citation in result.citations
         ],
     )  # fmt: skip
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer))
+    app.output.answer(answer, _lines(app.output, answer))
     if answer.why == "stopped":
         ctx.exit(130)
     if not answer.items or any(item.why for item in answer.items):
@@ -113,34 +107,32 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     if not answer.items:
         yield "it cites nothing"
         return
-    rows = [[item.handle, _verdict(item), item.scope, item.step or "", item.label] for item in answer.items]
-    columns = (
-        Column("cited"),
-        Column("valid"),
-        Column("scope", rank=1),
-        Column("step", right=True),
-        Column("label", least=24),
-    )
-    yield from output.table_lines(Table(columns, rows))
+    yield from output.table_lines(table_of(CitationItem, answer.items))
 
 
-def _verdict(item: CitationItem) -> Styled:
-    if not item.why:
-        return Styled("yes", "green")
-    return Styled(f"no: it {item.why}", "yellow" if item.exists else "red")
+def _step(step: int) -> Cell:
+    return step or ""
 
 
 class CitationItem(Item, frozen=True, kw_only=True):
     """A citation in an answer. It is valid if the block exists and was read."""
 
-    handle: Annotated[str, described("as written in the answer")]
+    TABLE = "handle verdict scope step label"
+
+    handle: Annotated[str, described("as written in the answer"), Column("cited")]
     block: BlockId
-    scope: ScopeName
-    step: int
-    label: str
+    scope: Annotated[ScopeName, Column("scope", rank=1)]
+    step: Annotated[int, Column("step", right=True, cell=_step)]
+    label: Annotated[str, Column("label", least=24)]
     exists: Annotated[bool, described("whether the recording has a block with that number and checksum")]
     was_read: Annotated[bool, described("whether it was read for this answer")]
     why: Annotated[str, described("why it is not valid; empty if it is")]
+
+    @property
+    def verdict(self) -> Annotated[Cell, Column("valid")]:
+        if not self.why:
+            return Styled("yes", "green")
+        return Styled(f"no: it {self.why}", "yellow" if self.exists else "red")
 
 
 class AnsweredQuestion(Answer, frozen=True, kw_only=True, tag="ctxvc.ask/1"):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, counted
 from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
@@ -89,9 +89,7 @@ def _event(event: blaming.Event, store: Store, block: str) -> BlameEvent:
 def _stay(stay: blaming.Stay, prices: Prices) -> BlameStay:
     tokens = 0 if stay.cut else _tokens_in_prompt(stay.item, prices)
     state = "cut" if stay.cut else stay.item.state if isinstance(stay.item, Row) else "archived"
-    return BlameStay(
-        state=state, first=stay.first, last=stay.last, calls=stay.calls, tokens=tokens, sent=stay.calls * tokens
-    )
+    return struct_of(BlameStay, stay, state=state, tokens=tokens, sent=stay.calls * tokens)
 
 
 def _tokens_in_prompt(item: Row | Group, prices: Prices) -> int:
@@ -127,16 +125,7 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
     if not answer.stays:
         return
     yield ""
-    names = ("calls", "tokens", "sent")
-    yield from output.table_lines(
-        Table(
-            columns=[Column("state"), Column("steps"), *(Column(name, right=True) for name in names)],
-            rows=[
-                [stay.state, f"{stay.first}-{stay.last}", stay.calls, Tokens(stay.tokens), Tokens(stay.sent)]
-                for stay in answer.stays
-            ],
-        )
-    )
+    yield from output.table_lines(table_of(BlameStay, answer.stays))
 
 
 class BlameEvent(Item, frozen=True, kw_only=True):
@@ -150,12 +139,22 @@ class BlameEvent(Item, frozen=True, kw_only=True):
 class BlameStay(Item, frozen=True, kw_only=True):
     """Consecutive calls of the model that were sent the same part of it."""
 
-    state: Annotated[str, described("its state then; `cut` if a cut had taken it out")]
+    TABLE = "state steps calls tokens sent"
+
+    state: Annotated[str, described("its state then; `cut` if a cut had taken it out"), Column("state")]
     first: Annotated[int, described("step of the first call")]
     last: Annotated[int, described("step of the last call")]
-    calls: int
-    tokens: Annotated[int, described("with each call; 0 if nothing was in its place, or the stub of a group")]
-    sent: Annotated[int, described("tokens over all these calls")]
+    calls: Annotated[int, Column("calls", right=True)]
+    tokens: Annotated[
+        int,
+        described("with each call; 0 if nothing was in its place, or the stub of a group"),
+        Column("tokens", right=True, cell=Tokens),
+    ]
+    sent: Annotated[int, described("tokens over all these calls"), Column("sent", right=True, cell=Tokens)]
+
+    @property
+    def steps(self) -> Annotated[str, Column("steps")]:
+        return f"{self.first}-{self.last}"
 
 
 class Blamed(Answer, frozen=True, kw_only=True, tag="ctxvc.blame/1"):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.checkout_folder import check_out, redraw_dashboard
 from ctxvc.cli.output import counted, safe
@@ -47,14 +47,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
             where = app.path(folder) if folder else checkouts.place(store, session, scope)
             taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []
             checked_out = check_out(store, session, scope, where)
-    answer = CheckedOut(
-        folder=checked_out.path,
-        session=checked_out.session,
-        scope=checked_out.scope,
-        commit=checked_out.commit,
-        files=checked_out.files,
-        taken=taken,
-    )
+    answer = struct_of(CheckedOut, checked_out, folder=checked_out.path, taken=taken)
     if app.output.json:
         app.output.value(answer)
         return

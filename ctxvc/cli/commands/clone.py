@@ -60,10 +60,7 @@ def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple
                 shutil.rmtree(path, ignore_errors=True)
             raise
     answer = Cloned(store=str(path), items=pulled_sessions.items(arrivals), ignored=list(ignored))
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer, transport.printable(source)))
+    app.output.answer(answer, _lines(answer, transport.printable(source)))
     for reason in ignored[: pulled_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in errors if isinstance(error, Damaged)])

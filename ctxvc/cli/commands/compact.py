@@ -11,12 +11,23 @@ import click
 import msgspec
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import ActedGroup, Answer, Item, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import (
+    ActedGroup,
+    Answer,
+    Item,
+    LeftOut,
+    ScopeName,
+    SessionName,
+    described,
+    first_ranges,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.policy_option import model_options, unasked, with_model
 from ctxvc.cli.options.token_amount import TokenAmount
-from ctxvc.cli.output import Cell, Column, Output, Table, safe
+from ctxvc.cli.output import Column, Output, safe
 
 if TYPE_CHECKING:
     from ctxvc.core.plan.plan import Action, Rehearsal
@@ -115,13 +126,9 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         tokens_after=session.left(rehearsal) if dry_run else session.used(),
         items=_items(rehearsal),
         groups=[
-            answers.ActedGroup(id=group.id, level=group.level, members=list(group.members), stub=group.stub)
-            for group in rehearsal.groups
-            if group.members and not group.group
+            struct_of(answers.ActedGroup, group) for group in rehearsal.groups if group.members and not group.group
         ],
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -154,8 +161,7 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     if not answer.items:
         yield "nothing to do"
         return
-    rows = [_row(item) for item in answer.items]
-    yield from output.table_lines(Table((Column("what"), Column("blocks", right=True), Column("ids", least=12)), rows))
+    yield from output.table_lines(table_of(CompactedPart, answer.items))
     for group in answer.groups:
         yield safe(group.stub.partition("\n")[0])
     freed, after = map(output.tokens, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
@@ -165,19 +171,21 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
         yield f"{freed} tokens freed; the prompt is {after} tokens now"
 
 
-def _row(item: CompactedPart) -> list[Cell]:
-    from ctxvc.core.plan import selection
-
-    ranges = selection.ranges(item.blocks)
-    more = f" and {len(ranges) - _MOST_NAMED:,} more" if len(ranges) > _MOST_NAMED else ""
-    return [item.what, len(item.blocks), ", ".join(ranges[:_MOST_NAMED]) + more]
-
-
 class CompactedPart(Item, frozen=True, kw_only=True):
     """Blocks and groups that left in the same way."""
 
-    what: Annotated[str, described("`offloaded` (head and tail still shown), `cleared`, `summarised`, …")]
-    blocks: Annotated[list[str], described("blocks, and groups that existed before")]
+    TABLE = "what blocks names"
+
+    what: Annotated[
+        str, described("`offloaded` (head and tail still shown), `cleared`, `summarised`, …"), Column("what")
+    ]
+    blocks: Annotated[
+        list[str], described("blocks, and groups that existed before"), Column("blocks", right=True, cell=len)
+    ]
+
+    @property
+    def names(self) -> Annotated[str, Column("ids", least=12)]:
+        return first_ranges(self.blocks, _MOST_NAMED)
 
 
 class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):

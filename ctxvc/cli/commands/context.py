@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.growth import show_growth
-from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TokenCount, described, table_of
 from ctxvc.cli.answers.window import WindowAnswer, window_answer
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens
@@ -89,20 +89,7 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
         items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
                for line in lines],
     )  # fmt: skip
-    if output.json:
-        output.value(answer)
-        return
-    names = ("tokens", "in the prompt", "blocks")
-    columns = (
-        Column("type"), Column("episode", least=12), Column("state"), Column("level", rank=1),
-        *(Column(name, right=True) for name in names), Column("depends on", least=10, rank=2), Column("origin", rank=3),
-    )  # fmt: skip
-    rows: list[list[Cell]] = [
-        [line.type, line.name, line.state, line.level, Tokens(line.tokens), Tokens(line.shown), line.blocks,
-         ", ".join(line.dependencies), line.made]
-        for line in lines
-    ]  # fmt: skip
-    output.table(Table(columns, rows))
+    output.answer(answer, table_of(EpisodeItem, answer.items))
 
 
 def _context_lines(
@@ -172,15 +159,19 @@ class Context(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.context/2"):
 class EpisodeItem(Item, frozen=True, kw_only=True):
     """An episode."""
 
-    type: Annotated[str, described("`expl` or `act`")]
-    name: str
-    state: Annotated[str, described("whether it is open, closed, or evicted in part or in full")]
-    level: Annotated[str, described("degree of eviction")]
-    tokens: Annotated[int, described("of its bodies")]
-    shown: Annotated[int, described("in the prompt now")]
-    blocks: int
-    dependencies: list[str]
-    made: Annotated[str, described("its origin: the model's marks, or derived from its calls")]
+    TABLE = "type name state level tokens shown blocks dependencies made"
+
+    type: Annotated[str, described("`expl` or `act`"), Column("type")]
+    name: Annotated[str, Column("episode", least=12)]
+    state: Annotated[str, described("whether it is open, closed, or evicted in part or in full"), Column("state")]
+    level: Annotated[str, described("degree of eviction"), Column("level", rank=1)]
+    tokens: Annotated[int, described("of its bodies"), Column("tokens", right=True, cell=Tokens)]
+    shown: Annotated[int, described("in the prompt now"), Column("in the prompt", right=True, cell=Tokens)]
+    blocks: Annotated[int, Column("blocks", right=True)]
+    dependencies: Annotated[list[str], Column("depends on", least=10, rank=2, cell=", ".join)]
+    made: Annotated[
+        str, described("its origin: the model's marks, or derived from its calls"), Column("origin", rank=3)
+    ]
 
 
 class EpisodeList(Answer, frozen=True, kw_only=True, tag="ctxvc.episodes/1"):

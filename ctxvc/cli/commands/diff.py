@@ -7,10 +7,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Change, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import SHORT, Answer, Change, CommitId, Item, ScopeName, SessionName, described, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, Tokens, safe
-from ctxvc.cli.terminal.commit_table import SHORT, change_table, changes
+from ctxvc.cli.terminal.commit_table import changes
 from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.core.prompt.parameters import parameters
 from ctxvc.errors import NotFound, Refused
@@ -87,7 +87,7 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
         ]
     )
     yield ""
-    yield from output.table_lines(change_table(answer.items))
+    yield from output.table_lines(table_of(Change, answer.items))
 
 
 def _prompt_lines(output: Output, answer: Diff) -> Iterator[str]:

@@ -20,9 +20,9 @@ import click
 from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
 from ctxvc.cli import phrases, settings
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Table, counted, plain
+from ctxvc.cli.output import Column, Output, counted, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
@@ -105,9 +105,7 @@ def _print(output: Output, items: list[DoctorItem]) -> None:
     if output.terminal:
         output.lines(_screen_lines(output, items))
         return
-    columns = [Column("level"), Column("check"), Column("finding"), Column("fix")]
-    rows: list[list[Cell]] = [[item.level, item.check, item.found, item.mend] for item in items]
-    output.table(Table(columns, rows))
+    output.table(table_of(DoctorItem, items))
 
 
 def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:
@@ -483,10 +481,12 @@ def _recording(app: App, transcripts: list[Transcript], store: Path | None) -> I
 class DoctorItem(Item, frozen=True, kw_only=True):
     """One check of `doctor`."""
 
-    check: str
-    level: Annotated[str, described("`ok`, `note`, or `problem`")]
-    found: str
-    mend: Annotated[str, described("the command that fixes it; empty if none is needed")]
+    TABLE = "level check found mend"
+
+    check: Annotated[str, Column("check")]
+    level: Annotated[str, described("`ok`, `note`, or `problem`"), Column("level")]
+    found: Annotated[str, Column("finding")]
+    mend: Annotated[str, described("the command that fixes it; empty if none is needed"), Column("fix")]
 
 
 class Doctor(Answer, frozen=True, kw_only=True, tag="ctxvc.doctor/1"):

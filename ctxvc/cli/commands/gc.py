@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.output import Cell, Column, Output, Table, counted, iso, safe
+from ctxvc.cli.output import Column, Output, counted, iso, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.store.upkeep import bundle as bundles
@@ -98,10 +98,7 @@ def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) 
         removed=removed,
         bytes=size if removed else survey.size,
         bytes_freed=survey.freed,
-        items=[
-            LeavingSession(session=one.session, updated=iso(one.updated), blocks=one.blocks, bytes=one.bytes)
-            for one in survey.leaving
-        ],
+        items=[struct_of(LeavingSession, one, updated=iso(one.updated)) for one in survey.leaving],
         staying=[StayingSession(session=one.session, why=one.why) for one in survey.staying],
         bundle=bundle,
     )
@@ -110,11 +107,7 @@ def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) 
 def _show(output: Output, answer: Retention, limits: retention.Limits) -> None:
     """What leaves, what stays although it is beyond the limits, and the sizes."""
     if answer.items:
-        columns = [Column("session"), Column("updated"), Column("blocks", right=True), Column("size", right=True)]
-        rows: list[list[Cell]] = [
-            [one.session, one.updated[:10], one.blocks, human_bytes(one.bytes)] for one in answer.items
-        ]
-        output.table(Table(columns, rows))
+        output.table(table_of(LeavingSession, answer.items))
     for staying in answer.staying:
         output.note(f"{safe(staying.session)} stays: {safe(staying.why)}")
     remaining = answer.bytes if answer.removed else answer.bytes - answer.bytes_freed
@@ -131,18 +124,14 @@ def _show(output: Output, answer: Retention, limits: retention.Limits) -> None:
 def _pack(app: App) -> None:
     with app.store() as store, Progress("packing") as progress:
         report = upkeep.gc(store, report=progress.task)
-    answer = Packed(
+    answer = struct_of(
+        Packed,
+        report,
         bytes_before=report.before_bytes,
         bytes_after=report.after_bytes,
-        packs_before=report.packs_before,
-        packs_after=report.packs_after,
-        removed=list(report.removed),
         seconds=round(report.seconds, 3),
     )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_packed_lines(app.output, answer))
+    app.output.answer(answer, _packed_lines(app.output, answer))
     raise_unreadable(report.unreadable)
 
 
@@ -168,13 +157,19 @@ class Packed(Answer, frozen=True, kw_only=True, tag="ctxvc.gc/1"):
     seconds: float
 
 
+def _date(time: str) -> str:
+    return time[:10]
+
+
 class LeavingSession(Item, frozen=True, kw_only=True):
     """A session that the limits do not keep."""
 
-    session: SessionName
-    updated: Annotated[str, described("time of the newest commit")]
-    blocks: int
-    bytes: Annotated[int, described("bytes of all bodies")]
+    TABLE = "session updated blocks bytes"
+
+    session: Annotated[SessionName, Column("session")]
+    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=_date)]
+    blocks: Annotated[int, Column("blocks", right=True)]
+    bytes: Annotated[int, described("bytes of all bodies"), Column("size", right=True, cell=human_bytes)]
 
 
 class StayingSession(Item, frozen=True, kw_only=True):

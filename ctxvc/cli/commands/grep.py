@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, get_args
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.output import Column, Output, Table, counted, safe
 from ctxvc.cli.terminal.progress import Progress
@@ -186,7 +186,9 @@ def _with_progress(
 
 def _hit(hit: searching.Hit) -> Hit:
     first, *others = hit.places
-    return Hit(
+    return struct_of(
+        Hit,
+        hit,
         address=first.address,
         session=first.session,
         scope=first.scope,
@@ -194,12 +196,6 @@ def _hit(hit: searching.Hit) -> Hit:
         type=first.row.kind,
         state=first.row.state,
         step=first.row.step,
-        line=hit.line,
-        text=hit.text,
-        start=hit.start,
-        stop=hit.stop,
-        before=list(hit.before),
-        after=list(hit.after),
         also=[Standing(address=place.address, state=place.row.state) for place in others],
         project=first.project,
     )

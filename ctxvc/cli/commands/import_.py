@@ -10,11 +10,11 @@ import click
 
 from ctxvc import importers
 from ctxvc.cli import phrases
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import DASH, as_file
-from ctxvc.cli.output import Cell, Column, Output, Styled, Table, safe
+from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
@@ -168,14 +168,10 @@ def _length(path: Path) -> int:
 
 def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
     """What became of a file; `copy` is that of stdin."""
-    return ImportedFile(
+    return struct_of(
+        ImportedFile,
+        outcome,
         path="-" if outcome.path == copy else str(outcome.path),
-        format=outcome.format,
-        session=outcome.session,
-        created=outcome.created,
-        units=outcome.units,
-        blocks=outcome.blocks,
-        waiting=outcome.waiting,
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
         error=phrases.message(outcome.error) if outcome.error else "",
         hint=phrases.hint(outcome.error) if outcome.error else "",
@@ -185,7 +181,7 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
 def _print(output: Output, answer: Imported) -> None:
     for folder in answer.looked:
         output.note(f"looked in {safe(folder)}")
-    output.table(_table(answer.items))
+    output.table(table_of(ImportedFile, answer.items))
     for item in answer.items:
         for warning in item.warnings[:_MOST_WARNINGS]:
             line = f", line {warning.line}" if warning.line else ""
@@ -198,32 +194,6 @@ def _print(output: Output, answer: Imported) -> None:
             output.note(f"failed: {safe(failure)}{hint}")
 
 
-def _table(items: Sequence[ImportedFile]) -> Table:
-    return Table(
-        columns=[
-            Column("session", least=12),
-            Column("done"),
-            Column("commits", right=True),
-            Column("blocks", right=True),
-            Column("waiting", right=True, rank=1),
-            Column("format", rank=2),
-            Column("file", least=12),
-        ],
-        rows=[
-            [item.session, _outcome(item), item.units, item.blocks, item.waiting, item.format, item.path]
-            for item in items
-        ],
-    )
-
-
-def _outcome(item: ImportedFile) -> Cell:
-    if item.error:
-        return Styled("failed", "red")
-    if item.created:
-        return Styled("new", "green")
-    return Styled("updated", "green") if item.units else "nothing new"
-
-
 class FileWarning(Item, frozen=True, kw_only=True):
     """Something in a file that was not imported as it is."""
 
@@ -234,16 +204,30 @@ class FileWarning(Item, frozen=True, kw_only=True):
 class ImportedFile(Item, frozen=True, kw_only=True):
     """The outcome for one file."""
 
-    path: str
-    format: Annotated[str, described("format it was read as; empty if unknown")]
-    session: SessionName
+    TABLE = "session outcome units blocks waiting format path"
+
+    path: Annotated[str, Column("file", least=12)]
+    format: Annotated[str, described("format it was read as; empty if unknown"), Column("format", rank=2)]
+    session: Annotated[SessionName, Column("session", least=12)]
     created: Annotated[bool, described("whether the session is new")]
-    units: Annotated[int, described("new commits")]
-    blocks: Annotated[int, described("new blocks")]
-    waiting: Annotated[int, described("messages of a step that may still grow, imported later or with --final")]
+    units: Annotated[int, described("new commits"), Column("commits", right=True)]
+    blocks: Annotated[int, described("new blocks"), Column("blocks", right=True)]
+    waiting: Annotated[
+        int,
+        described("messages of a step that may still grow, imported later or with --final"),
+        Column("waiting", right=True, rank=1),
+    ]
     warnings: list[FileWarning]
     error: Annotated[str, described("why it was not imported; empty if it was")]
     hint: str
+
+    @property
+    def outcome(self) -> Annotated[Cell, Column("done")]:
+        if self.error:
+            return Styled("failed", "red")
+        if self.created:
+            return Styled("new", "green")
+        return Styled("updated", "green") if self.units else "nothing new"
 
 
 class Imported(Answer, frozen=True, kw_only=True, tag="ctxvc.import/1"):

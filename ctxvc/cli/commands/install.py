@@ -67,10 +67,7 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
         _claude_code(app, where, dry_run=dry_run, uninstall=uninstall)
         return
     answer = InstalledHooks(items=[InstalledHook(path=str(path), changed=new) for path, new in changes])
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
+    app.output.answer(answer, _hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
 
 
 def _check_place(ctx: click.Context, target: str, where: str) -> None:

@@ -11,16 +11,28 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, LogItem, ScopeName, SessionName, TimeText, described
+from ctxvc.cli.answers.shared import (
+    SHORT,
+    Answer,
+    CommitId,
+    Item,
+    LogItem,
+    ScopeName,
+    SessionName,
+    TimeText,
+    described,
+    short,
+    table_of,
+)
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Table, Timestamp, Tokens, counted, encode, iso, safe
+from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
-from ctxvc.cli.terminal.commit_table import SHORT, log_item, log_item_of
+from ctxvc.cli.terminal.commit_table import log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
-from ctxvc.inspection.call_cost import CallCost, call_cost, total_cost
 from ctxvc.inspection.story import Moment, moments, turns
+from ctxvc.inspection.work import CallCost, call_cost, total_cost
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
@@ -192,22 +204,7 @@ def _usage_item(store: Store, call: CallCost) -> UsageItem:
 
 
 def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
-    rows: list[list[Cell]] = [
-        [
-            item.commit[:SHORT], item.scope, item.by, item.model,
-            *map(Tokens, (item.prompt, item.fresh, item.written, item.read, item.reply)), _money(item.dollars),
-        ]
-        for item in answer.items
-    ]  # fmt: skip
-    names = ("prompt", "fresh", "cache written", "cache read", "reply", "cost")
-    columns = (
-        Column("commit"),
-        Column("scope", least=8, rank=2),
-        Column("for", rank=2),
-        Column("model", least=12, rank=1),
-        *(Column(name, right=True) for name in names),
-    )
-    yield from output.table_lines(Table(columns, rows))
+    yield from output.table_lines(table_of(UsageItem, answer.items))
     share = f", {answer.read / answer.prompt:.0%} of them from the cache" if answer.prompt else ""
     sent, replied = output.tokens(answer.prompt), output.tokens(answer.reply)
     yield f"{counted(answer.calls, 'call')}: {sent} tokens of prompts{share}; {replied} of replies"
@@ -267,18 +264,36 @@ class Log(Answer, frozen=True, kw_only=True, tag="ctxvc.log/1"):
 class UsageItem(Item, frozen=True, kw_only=True):
     """A call to a model, identified by the commit of its reply or of the policy that made it."""
 
-    commit: CommitId
+    TABLE = "commit scope by model prompt fresh written read reply dollars"
+
+    commit: Annotated[CommitId, Column("commit", cell=short)]
     time: TimeText
-    scope: ScopeName
+    scope: Annotated[ScopeName, Column("scope", least=8, rank=2)]
     subject: str
-    by: Annotated[str, described("`agent`, or `planner` if a policy asked for a plan or a summary")]
-    model: str
-    prompt: Annotated[int, described("tokens of the prompt: fresh, written and read")]
-    fresh: Annotated[int, described("prompt tokens that were neither read from nor written to the cache")]
-    written: Annotated[int, described("prompt tokens written to the provider's cache")]
-    read: Annotated[int, described("prompt tokens read from the cache")]
-    reply: Annotated[int, described("tokens of the reply")]
-    dollars: Annotated[float | None, described("by the dated price table; null for a model that it lacks")]
+    by: Annotated[
+        str, described("`agent`, or `planner` if a policy asked for a plan or a summary"), Column("for", rank=2)
+    ]
+    model: Annotated[str, Column("model", least=12, rank=1)]
+    prompt: Annotated[
+        int, described("tokens of the prompt: fresh, written and read"), Column("prompt", right=True, cell=Tokens)
+    ]
+    fresh: Annotated[
+        int,
+        described("prompt tokens that were neither read from nor written to the cache"),
+        Column("fresh", right=True, cell=Tokens),
+    ]
+    written: Annotated[
+        int,
+        described("prompt tokens written to the provider's cache"),
+        Column("cache written", right=True, cell=Tokens),
+    ]
+    read: Annotated[int, described("prompt tokens read from the cache"), Column("cache read", right=True, cell=Tokens)]
+    reply: Annotated[int, described("tokens of the reply"), Column("reply", right=True, cell=Tokens)]
+    dollars: Annotated[
+        float | None,
+        described("by the dated price table; null for a model that it lacks"),
+        Column("cost", right=True, cell=_money),
+    ]
 
 
 class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):

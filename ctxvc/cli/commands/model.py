@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.cli.output import Output, safe
@@ -53,10 +53,7 @@ def model(app: App, name: str, window: int | None, tokens_per_count: float | Non
         with app.acting() as session:
             answer = _answer(session, fields, changed=True)
             session.set(**fields)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, changed=bool(fields) and not dry_run))
+    app.output.answer(answer, _lines(app.output, answer, changed=bool(fields) and not dry_run))
 
 
 def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> ModelAnswer:
@@ -99,7 +96,7 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
         leaving=sum(len(action.targets) for action in rehearsal.done),
         reason=rehearsal.plan.reason,
         tokens_per_count=view.calibration[0] / 1000,
-        problems=[LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 

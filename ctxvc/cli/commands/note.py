@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described, struct_of
 from ctxvc.cli.app import App, command
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import or_text
@@ -43,16 +43,12 @@ def note(
     check_allow_user(ctx, actor, allow_user)
     with app.acting(actor) as session:
         result = session.note(text, fold=fold, labels=labels, supersedes=supersedes, allow_user=allow_user)
-        answer = Noted(
+        answer = struct_of(
+            Noted,
+            result,
             session=session.name,
             scope=session.scope,
-            block=result.block,
-            archived=list(result.archived),
-            freed=result.freed,
-            problems=[
-                answers.LeftOut(target=problem.target, why=problem.why, text=problem.text)
-                for problem in result.problems
-            ],
+            problems=[struct_of(answers.LeftOut, problem) for problem in result.problems],
             effect=host_prompt.effect(app, session),
         )
     if app.output.json:

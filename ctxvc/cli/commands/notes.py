@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, complete_scopes, json_option, raise_unreadable
 from ctxvc.cli.output import Output, safe
 from ctxvc.errors import CtxvcError, Damaged
@@ -32,24 +32,13 @@ def notes(app: App, name: str, label: str, all_projects: bool) -> None:
         with app.reading() as stored:
             scope = name or stored.scope
             answer = Notes(session=stored.name, scope=scope, items=[*_of_scope(stored, scope, label)])
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_note_lines(app.output, answer.items))
+    app.output.answer(answer, _note_lines(app.output, answer.items))
     raise_unreadable(unreadable)
 
 
 def _of_scope(stored: StoredSession, scope: str, label: str) -> Iterator[NoteItem]:
     for note in Session(stored).notes(scope, label=label):
-        yield NoteItem(
-            block=note.block,
-            step=note.step,
-            text=note.text,
-            labels=list(note.labels),
-            superseded=note.superseded,
-            session=stored.name,
-            scope=scope,
-        )
+        yield struct_of(NoteItem, note, session=stored.name, scope=scope)
 
 
 def _of_all_projects(app: App, label: str, unreadable: list[CtxvcError]) -> Iterator[NoteItem]:

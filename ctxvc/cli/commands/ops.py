@@ -6,9 +6,19 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, TokenCount, described
+from ctxvc.cli.answers.shared import (
+    Answer,
+    Item,
+    ScopeName,
+    SessionName,
+    TimeText,
+    TokenCount,
+    described,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, complete_scopes, json_option
-from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.cli.output import Cell, Column, Styled, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
 
 #: Operations that are listed where nobody says how many.
@@ -33,25 +43,25 @@ def ops(app: App, scope: str, number: int) -> None:
             scope=scope,
             items=[_item(logged) for logged in operation_log.log(stored, scope, meter, number)],
         )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(app.output.table_lines(_table(answer)))
+    table = table_of(OperationItem, answer.items, dim=lambda item: item.state == "undone")
+    app.output.answer(answer, table)
 
 
 def _item(logged: operation_log.LoggedOperation) -> OperationItem:
     operation = logged.operation
-    return OperationItem(
-        name=logged.name,
+    return struct_of(
+        OperationItem,
+        logged,
         commit=operation.commit,
         time=iso(operation.time),
         actor=operation.actor,
         op=operation.op,
         subject=operation.subject,
-        state=logged.state,
-        change=logged.change,
-        tokens=logged.tokens,
     )
+
+
+def _operation(name: str) -> Cell:
+    return Styled(name, "yellow")
 
 
 def _change(tokens: int | None) -> Cell:
@@ -61,36 +71,38 @@ def _change(tokens: int | None) -> Cell:
     return Styled(Tokens(tokens, signed=True), "green") if tokens < 0 else Tokens(tokens, signed=True)
 
 
-def _table(answer: Operations) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            Styled(item.name, "yellow"), Timestamp(item.time), item.actor,
-            _change(item.change), Tokens(item.tokens), item.state,
-            item.subject,
-        ]
-        for item in answer.items
-    ]  # fmt: skip
-    undone = frozenset(at for at, item in enumerate(answer.items) if item.state == "undone")
-    columns = (
-        Column("OP"), Column("time"), Column("actor", least=8), Column("change", right=True),
-        Column("~tokens", right=True),
-        Column("state", rank=1), Column("subject", least=24),
-    )  # fmt: skip
-    return Table(columns, rows, undone)
-
-
 class OperationItem(Item, frozen=True, kw_only=True):
     """A change to a scope other than a step."""
 
-    name: Annotated[str, described("the value for `undo --to`: the beginning of the commit's id, or `+2`")]
+    TABLE = "name time actor change tokens state subject"
+
+    name: Annotated[
+        str,
+        described("the value for `undo --to`: the beginning of the commit's id, or `+2`"),
+        Column("OP", cell=_operation),
+    ]
     commit: Annotated[str, described("full id; empty if not committed yet")]
-    time: TimeText
-    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
+    time: Annotated[TimeText, Column("time", cell=Timestamp)]
+    actor: Annotated[
+        str, described("who did it: agent, planner, policy:NAME, guard, user, host"), Column("actor", least=8)
+    ]
     op: Annotated[str, described("`archive`, `note`, `undo`, …, as in `Ctxvc-Op`")]
-    subject: str
-    state: Annotated[str, described("`stands` if `undo` can take it back, `undone` if it was; otherwise empty")]
-    change: Annotated[int | None, described("tokens it added to the prompt; null for the scope's first")]
-    tokens: Annotated[TokenCount, described("tokens of the prompt after it, without system prompt and tools")]
+    subject: Annotated[str, Column("subject", least=24)]
+    state: Annotated[
+        str,
+        described("`stands` if `undo` can take it back, `undone` if it was; otherwise empty"),
+        Column("state", rank=1),
+    ]
+    change: Annotated[
+        int | None,
+        described("tokens it added to the prompt; null for the scope's first"),
+        Column("change", right=True, cell=_change),
+    ]
+    tokens: Annotated[
+        TokenCount,
+        described("tokens of the prompt after it, without system prompt and tools"),
+        Column("~tokens", right=True, cell=Tokens),
+    ]
 
 
 class Operations(Answer, frozen=True, kw_only=True, tag="ctxvc.ops/1"):

@@ -21,11 +21,14 @@ from ctxvc.cli.answers.shared import (
     SessionName,
     TimeText,
     described,
+    first_ranges,
+    struct_of,
+    table_of,
 )
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.options.token_amount import TokenAmount
-from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, safe
+from ctxvc.cli.output import Column, Output, Tokens, safe
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from ctxvc.store import pending_plans
 
 
-#: The most actions that are listed, and blocks or ranges that each names; `--json` has all.
+#: The most actions that are listed; `--json` has all.
 _MOST_ACTIONS = 60
 _MOST_NAMED = 8
 
@@ -121,9 +124,7 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
         benefit=round(decision.benefit) if decision else 0,
         cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, rehearsal),
-        problems=[
-            answers.LeftOut(target=problem.target, why=problem.why, text=problem.text) for problem in rehearsal.problems
-        ],
+        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -178,8 +179,6 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 
 
 def _lines(output: Output, answer: Planned) -> Iterator[str]:
-    from ctxvc.core.plan import selection
-
     share = f"{output.tokens(answer.tokens_before)} tokens of {output.tokens(answer.window)}"
     yield output.style(f"{safe(answer.policy)}: {share}", bold=True)
     if answer.reason:
@@ -187,27 +186,7 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     if not answer.items:
         yield "nothing to do"
         return
-    rows: list[list[Cell]] = []
-    for action in answer.items[:_MOST_ACTIONS]:
-        ranges = selection.ranges(action.targets)
-        more = f" and {len(ranges) - _MOST_NAMED:,} more" if len(ranges) > _MOST_NAMED else ""
-        rows.append(
-            [
-                action.verb,
-                ", ".join(ranges[:_MOST_NAMED]) + more,
-                Tokens(action.freed),
-                Tokens(action.cache),
-                action.index,
-            ]
-        )
-    columns = (
-        Column("what"),
-        Column("blocks", least=16),
-        Column("~tokens freed", right=True),
-        Column("~cache cost", right=True, rank=1),
-        Column("why", least=16),
-    )
-    yield from output.table_lines(Table(columns, rows))
+    yield from output.table_lines(table_of(PlannedAction, answer.items[:_MOST_ACTIONS]))
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
     remain = "are" if answer.committed else "would be"
@@ -233,22 +212,9 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
         dropped=list(dropped),
         items=[_pending(pending) for pending in session.pending()],
     )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        if dropped:
-            app.output.note(f"dropped {', '.join(dropped)}")
-        rows: list[list[Cell]] = [
-            [item.id, item.actor, len(item.actions), item.time, item.reason] for item in answer.items
-        ]
-        columns = (
-            Column("plan"),
-            Column("by"),
-            Column("actions", right=True),
-            Column("created"),
-            Column("why", least=16),
-        )
-        app.output.table(Table(columns, rows))
+    if dropped and not app.output.json:
+        app.output.note(f"dropped {', '.join(dropped)}")
+    app.output.answer(answer, table_of(PendingPlan, answer.items))
     if missing:
         raise BadInput(
             f"no pending plan {', '.join(missing)[:80]} here", hint="`ctxvc plan --pending` lists pending plans"
@@ -256,10 +222,9 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
 
 
 def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
-    return PendingPlan(
-        id=pending.id,
-        time=pending.time,
-        base_commit=pending.base_commit,
+    return struct_of(
+        PendingPlan,
+        pending,
         actor=pending.plan.actor,
         reason=pending.plan.reason,
         actions=[
@@ -272,12 +237,20 @@ def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
 class PlannedAction(Item, frozen=True, kw_only=True):
     """A verb on blocks and groups."""
 
-    verb: str
-    targets: list[BlockId]
-    index: Annotated[str, described("index text of an archive, the summary, or the reason for a mask or prune")]
-    freed: Annotated[int, described("tokens; 0 for a pending plan")]
+    TABLE = "verb targets freed cache index"
+
+    verb: Annotated[str, Column("what")]
+    targets: Annotated[list[BlockId], Column("blocks", least=16, cell=first_ranges)]
+    index: Annotated[
+        str,
+        described("index text of an archive, the summary, or the reason for a mask or prune"),
+        Column("why", least=16),
+    ]
+    freed: Annotated[int, described("tokens; 0 for a pending plan"), Column("~tokens freed", right=True, cell=Tokens)]
     cache: Annotated[
-        int, described("cost of rewriting the cache after it, in fresh input tokens; 0 for a pending plan")
+        int,
+        described("cost of rewriting the cache after it, in fresh input tokens; 0 for a pending plan"),
+        Column("~cache cost", right=True, rank=1, cell=Tokens),
     ]
 
 
@@ -306,12 +279,14 @@ class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
 class PendingPlan(Item, frozen=True, kw_only=True):
     """A pending plan."""
 
-    id: Annotated[str, described("`P3`")]
-    time: TimeText
+    TABLE = "id actor actions time reason"
+
+    id: Annotated[str, described("`P3`"), Column("plan")]
+    time: Annotated[TimeText, Column("created")]
     base_commit: CommitId
-    actor: str
-    reason: str
-    actions: list[PlannedAction]
+    actor: Annotated[str, Column("by")]
+    reason: Annotated[str, Column("why", least=16)]
+    actions: Annotated[list[PlannedAction], Column("actions", right=True, cell=len)]
 
 
 class PendingPlans(Answer, frozen=True, kw_only=True, tag="ctxvc.plans/1"):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import parsed
-from ctxvc.cli.output import Column, Output, Table, safe
+from ctxvc.cli.output import Column, Output, safe
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 
@@ -44,22 +44,7 @@ def policies(app: App, name: str) -> None:
     elif name:
         app.output.prose(_policy_lines(app.output, answer.items[0]))
     else:
-        app.output.table(
-            Table(
-                (
-                    Column("policy"),
-                    Column("decides"),
-                    Column("the model sees", least=20),
-                    Column("recoverable", least=11),
-                    Column("knobs", least=24, rank=2),
-                    Column("from", least=16, rank=1),
-                ),
-                [
-                    [item.name, item.decides, item.sees, item.recovers, _knobs(item.knobs), item.source]
-                    for item in answer.items
-                ],
-            )
-        )
+        app.output.table(table_of(PolicyItem, answer.items))
 
 
 def _knobs(knobs: Mapping[str, str]) -> str:
@@ -73,13 +58,10 @@ def _item(kind: type[Policy]) -> PolicyItem:
     from ctxvc.policies.knobs import knob_units, word
 
     terms = kind().terms()
-    return PolicyItem(
-        name=kind.name,
+    return struct_of(
+        PolicyItem,
+        kind,
         about=inspect.cleandoc(kind.__doc__ or ""),
-        source=kind.source,
-        decides=kind.decides,
-        sees=kind.sees,
-        recovers=kind.recovers,
         tools=list(terms.tools),
         knobs={name: word(value) for name, value in knobs(kind).items()},
         units=dict(knob_units(kind)),
@@ -103,14 +85,16 @@ def _policy_lines(output: Output, item: PolicyItem) -> Iterator[str]:
 class PolicyItem(Item, frozen=True, kw_only=True):
     """A policy."""
 
-    name: str
+    TABLE = "name decides sees recovers knobs source"
+
+    name: Annotated[str, Column("policy")]
     about: str
-    source: Annotated[str, described("where it was published; empty for our own")]
-    decides: Annotated[str, described("who decides what leaves")]
-    sees: Annotated[str, described("how the model sees its context")]
-    recovers: Annotated[str, described("whether removed content can be recovered")]
+    source: Annotated[str, described("where it was published; empty for our own"), Column("from", least=16, rank=1)]
+    decides: Annotated[str, described("who decides what leaves"), Column("decides")]
+    sees: Annotated[str, described("how the model sees its context"), Column("the model sees", least=20)]
+    recovers: Annotated[str, described("whether removed content can be recovered"), Column("recoverable", least=11)]
     tools: Annotated[list[str], described("context tools that it gives the model")]
-    knobs: Annotated[dict[str, str], described("name → default value")]
+    knobs: Annotated[dict[str, str], described("name → default value"), Column("knobs", least=24, rank=2, cell=_knobs)]
     units: Annotated[dict[str, str], described("name → its unit or possible values; may be empty")]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, described
+from ctxvc.cli.answers.shared import Answer, described, struct_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.remotes import pulled_sessions
@@ -36,16 +36,8 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
         _accept(app, remote)
     with app.store() as store, Progress("pulling"):
         report = sharing.pull(store, remote, chosen=sharing.choice(sessions, since), ask=app.may_ask)
-    answer = PulledSessions(
-        remote=report.remote,
-        clones=list(report.clones),
-        items=pulled_sessions.items(report.arrivals),
-        ignored=list(report.ignored),
-    )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer))
+    answer = struct_of(PulledSessions, report, items=pulled_sessions.items(report.arrivals))
+    app.output.answer(answer, _lines(answer))
     for reason in answer.ignored[: pulled_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])

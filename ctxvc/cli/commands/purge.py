@@ -10,10 +10,10 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.output import Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.secrets.encodings import SHORTEST
 from ctxvc.errors import CtxvcError
@@ -77,10 +77,7 @@ def purge(
             report = (erase if yes else survey)(store, request, files, progress.task)
         shared = _shared(store)
     answer = _answer(report)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, shared))
+    app.output.answer(answer, _lines(app.output, answer, shared))
     if not answer.done:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
@@ -94,23 +91,8 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         purge_apply.discard(path)
     elif yes:
         waiting = purge_apply.finish(path)
-    answer = answers.PendingPurge(
-        done="" if not yes else "discarded" if discard else "finished",
-        sealed=waiting.sealed,
-        begun=waiting.begun,
-        pack=waiting.pack,
-        refs=list(waiting.refs),
-        gone=list(waiting.gone),
-        journals=list(waiting.journals),
-        files=list(waiting.files),
-        checkouts=list(waiting.checkouts),
-        remaining=list(waiting.remaining),
-        problem=waiting.problem,
-    )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_pending_lines(app.output, answer))
+    answer = struct_of(answers.PendingPurge, waiting, done="" if not yes else "discarded" if discard else "finished")
+    app.output.answer(answer, _pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
@@ -142,26 +124,14 @@ def _shared(store: Store) -> frozenset[str]:
 
 
 def _answer(report: Report) -> Purged:
-    return Purged(
-        done=report.done,
-        kinds=report.kinds,
-        bodies=report.bodies,
-        commits=report.commits,
-        items=[
-            PurgedScope(session=seen.session, scope=seen.scope, blocks=list(seen.blocks), steps=list(seen.steps))
-            for seen in report.seen
-        ],
+    return struct_of(
+        Purged,
+        report,
+        items=[struct_of(PurgedScope, seen) for seen in report.seen],
         remotes=[
             PurgedRemote(name=name, address=address, known=is_known) for name, address, is_known in report.remotes
         ],
-        checkouts=list(report.checkouts),
-        remaining=list(report.remaining),
-        forms=list(report.forms),
-        short=report.short,
-        copies=[
-            answers.PurgedCopy(kind=copy.kind, place=copy.place, state=copy.state, why=copy.why)
-            for copy in report.copies
-        ],
+        copies=[struct_of(answers.PurgedCopy, copy) for copy in report.copies],
     )
 
 
@@ -181,7 +151,7 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
     )  # fmt: skip
     if answer.items:
         yield ""
-        yield from output.table_lines(_table(answer))
+        yield from output.table_lines(table_of(PurgedScope, answer.items))
     yield ""
     if not answer.items:
         yield "No prompt contained it."
@@ -230,41 +200,37 @@ def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
     yield "Exports are not tracked: check wherever you wrote them."
 
 
-def _table(answer: Purged) -> Table:
-    return Table(
-        columns=[
-            Column("session", least=12),
-            Column("scope", least=12),
-            Column("in the prompts of steps", least=16),
-            Column("blocks", least=12),
-        ],
-        rows=[[item.session, item.scope, _ranges(item.steps) or "-", _listed(item.blocks)] for item in answer.items],
-    )
-
-
 def _listed(blocks: list[str]) -> str:
     more = f" and {len(blocks) - _MOST} more" if len(blocks) > _MOST else ""
     return ", ".join(blocks[:_MOST]) + more
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`3-7, 9`."""
+    """`3-7, 9`; a dash for none."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and ranges[-1][-1] == number - 1:
             ranges[-1][1:] = [number]
         else:
             ranges.append([number])
-    return ", ".join("-".join(map(str, span)) for span in ranges)
+    return ", ".join("-".join(map(str, span)) for span in ranges) or "-"
 
 
 class PurgedScope(Item, frozen=True, kw_only=True):
     """A scope that had some of it."""
 
-    session: SessionName
-    scope: ScopeName
-    blocks: Annotated[list[str], described("blocks that change, such as `B17`")]
-    steps: Annotated[list[int], described("steps whose prompts contained one of them")]
+    TABLE = "session scope steps blocks"
+
+    session: Annotated[SessionName, Column("session", least=12)]
+    scope: Annotated[ScopeName, Column("scope", least=12)]
+    blocks: Annotated[
+        list[str], described("blocks that change, such as `B17`"), Column("blocks", least=12, cell=_listed)
+    ]
+    steps: Annotated[
+        list[int],
+        described("steps whose prompts contained one of them"),
+        Column("in the prompts of steps", least=16, cell=_ranges),
+    ]
 
 
 class PurgedRemote(Item, frozen=True, kw_only=True):

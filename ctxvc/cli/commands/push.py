@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, SessionName, described
+from ctxvc.cli.answers.shared import Answer, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.progress import Progress
@@ -33,19 +33,8 @@ def push(app: App, remote: str, after_purge: bool) -> None:
     """
     with app.store() as store, Progress("pushing"):
         report = sharing.push(store, remote, after_purge=after_purge, ask=app.may_ask)
-    answer = PushedSessions(
-        remote=report.remote,
-        address=report.address,
-        clone=report.clone,
-        sessions=len(report.sessions),
-        changed=list(report.changed),
-        withdrawn=list(report.withdrawn),
-        purged=report.purged,
-    )
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer))
+    answer = struct_of(PushedSessions, report, sessions=len(report.sessions))
+    app.output.answer(answer, _lines(answer))
     for body in report.large[:_MOST]:
         app.output.note(f"sent in pieces, since many hosts refuse large files: {safe(str(body))}")
     raise_unreadable([error for error in report.unreadable if isinstance(error, Damaged)])

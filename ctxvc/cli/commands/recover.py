@@ -10,7 +10,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described, struct_of
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.hosts import prompt as host_prompt
@@ -174,18 +174,13 @@ def _print_part(
 ) -> None:
     if app.output.json:
         app.output.value(
-            RecoveredPart(
+            struct_of(
+                RecoveredPart,
+                recovered,
                 session=session.name,
                 scope=session.scope,
                 address=address,
                 header=recovered.heading(COMMAND_LINE),
-                content=recovered.content,
-                unit=recovered.unit,
-                first=recovered.first,
-                last=recovered.last,
-                total=recovered.total,
-                tokens=recovered.tokens,
-                complete=recovered.complete,
                 next=render(recovered.call or "", COMMAND_LINE),
                 effect=effect,
             )

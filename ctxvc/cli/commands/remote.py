@@ -8,7 +8,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Column, Table, counted, safe
 from ctxvc.errors import Refused
@@ -137,19 +137,7 @@ def _answer(app: App, items: list[Remote], text: str) -> None:
         app.output.say(safe(text))
         return
     app.output.value(
-        Remotes(
-            items=[
-                RemoteItem(
-                    name=item.name,
-                    address=transport.printable(item.address),
-                    sends=item.sends,
-                    sessions=list(item.sessions),
-                    since=item.since,
-                    withheld=list(item.withheld),
-                )
-                for item in items
-            ]
-        )
+        Remotes(items=[struct_of(RemoteItem, item, address=transport.printable(item.address)) for item in items])
     )
 
 

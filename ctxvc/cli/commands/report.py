@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option, write
 from ctxvc.errors import BadInput, NotFound, Refused
 
@@ -163,7 +163,7 @@ def _answer(page: data.Session | data.Replay, path: Path | None, size: int, enco
         file=str(path) if path else "",
         bytes=size,
         sentence=page.verdict.sentence,
-        numbers=[ReportNumber(name=one.name, value=one.value, text=one.text) for one in page.verdict.numbers],
+        numbers=[struct_of(ReportNumber, one) for one in page.verdict.numbers],
         notes=page.verdict.notes,
         cut=cut,
         page=None if path else msgspec.json.decode(encoded),

@@ -63,10 +63,7 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
             known_stores.remember_used(store.path)
             items, _ = session_items(store, unreadable)
             current = _current(store, [item.name for item in items])
-    if app.output.json:
-        app.output.value(Sessions(current=current, items=items))
-    else:
-        app.output.table(_table(items, current, projects=all_projects))
+    app.output.answer(Sessions(current=current, items=items), _table(items, current, projects=all_projects))
     if not items and not unreadable and not app.output.json:
         app.output.note("no sessions yet: `ctxvc import` imports recorded ones")
     raise_unreadable(unreadable)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -25,7 +25,7 @@ from ctxvc.cli.output import (
     safe,
     words_of,
 )
-from ctxvc.cli.terminal.commit_table import change_table, changes, log_item
+from ctxvc.cli.terminal.commit_table import changes, log_item
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
@@ -159,17 +159,12 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
     size = sum(row.bytes for row in rows)
     if output.json:
         output.value(
-            ShownGroup(
+            struct_of(
+                ShownGroup,
+                group,
                 session=resolved.snapshot.session,
                 scope=resolved.snapshot.scope,
-                id=group.id,
-                level=group.level,
-                members=list(group.members),
                 inside=group.group,
-                summary=list(group.summary),
-                stub=group.stub,
-                label=group.label,
-                removed_by=group.removed_by,
                 blocks=len(rows),
                 bytes=size,
             )
@@ -226,7 +221,7 @@ def _show_commit(output: Output, store: Store, snapshot: Snapshot) -> None:
     ]
     body = ["", *safe(item.body).split("\n")] if item.body else []
     trailers = list(output.facts(list(item.trailers.items())))
-    output.lines([*output.facts(facts), *body, "", *trailers, "", *output.table_lines(change_table(changed))])
+    output.lines([*output.facts(facts), *body, "", *trailers, "", *output.table_lines(table_of(Change, changed))])
     if snapshot.waiting:
         output.note(f"{counted(snapshot.waiting, 'record')} of an open step not committed yet")
 

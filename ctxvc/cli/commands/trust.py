@@ -10,6 +10,7 @@ import click
 
 from ctxvc.cli import settings
 from ctxvc.cli.answers import shared as answers
+from ctxvc.cli.answers.shared import struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import NotFound
@@ -137,10 +138,7 @@ def _agreed(app: App) -> bool:
 
 
 def _items(settings: Iterable[Setting]) -> list[answers.TrustSetting]:
-    return [
-        answers.TrustSetting(file=setting.file, key=setting.key, value=setting.value, acceptable=setting.acceptable)
-        for setting in settings
-    ]
+    return [struct_of(answers.TrustSetting, setting) for setting in settings]
 
 
 def _lines(settings: Iterable[Setting]) -> Iterator[str]:

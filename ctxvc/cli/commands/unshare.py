@@ -39,10 +39,7 @@ def unshare(app: App, name: str, remote: str, undo: bool) -> None:
             own = remotes.clone_name(store)
             elsewhere = sorted(clone for clone, index in clones.items() if clone != own and name in index.sessions)
     answer = Unshared(session=name, remote=chosen.name, withheld=not undo, elsewhere=elsewhere)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(answer))
+    app.output.answer(answer, _lines(answer))
 
 
 def _lines(answer: Unshared) -> Iterator[str]:

@@ -8,9 +8,19 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import (
+    Answer,
+    CommitId,
+    Item,
+    ScopeName,
+    SessionName,
+    described,
+    short,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
+from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import render
@@ -54,10 +64,7 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
             count = tags.sign(store, sign, app.session_name(store))
             app.output.note(f"signed {counted(count, 'session')} as {safe(sign)}")
     answer = _verified(report, rendered)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_verified_lines(app.output, answer))
+    app.output.answer(answer, _verified_lines(app.output, answer))
     if report.damaged:
         ctx.exit(DAMAGED)
 
@@ -73,15 +80,8 @@ def _verified(report: check.Report, prompts: int | None) -> Verified:
         bytes=report.bytes,
         seconds=round(report.seconds, 3),
         items=[
-            Finding(
-                level=finding.level,
-                what=finding.what,
-                hint=render(finding.hint, COMMAND_LINE),
-                session=finding.where.session,
-                scope=finding.where.scope,
-                commit=finding.where.commit,
-                block=finding.where.block,
-                path=finding.where.path,
+            struct_of(
+                Finding, finding.where, level=finding.level, what=finding.what, hint=render(finding.hint, COMMAND_LINE)
             )
             for finding in report.findings
         ],
@@ -104,42 +104,31 @@ def _verified_lines(output: Output, answer: Verified) -> Iterator[str]:
     )
     if answer.items:
         yield ""
-        yield from output.table_lines(_findings(answer))
+        yield from output.table_lines(table_of(Finding, answer.items))
 
 
-def _findings(answer: Verified) -> Table:
-    return Table(
-        columns=[
-            Column("level"),
-            Column("where", least=12),
-            Column("finding", least=12),
-            Column("hint", least=12),
-        ],
-        rows=[
-            [
-                Styled(item.level, _COLORS[item.level]),
-                " ".join(
-                    filter(None, [f"{item.session}/{item.scope}".strip("/"), item.commit[:12], item.block, item.path])
-                ),
-                item.what,
-                item.hint,
-            ]
-            for item in answer.items
-        ],
-    )
+def _level(level: str) -> Cell:
+    return Styled(level, _COLORS[level])
 
 
 class Finding(Item, frozen=True, kw_only=True):
     """A finding of `verify`. Fields of its location that do not apply are empty."""
 
-    level: Annotated[str, described("`damage`, or `warning` if it does no harm yet")]
-    what: str
-    hint: str
+    TABLE = "level where what hint"
+
+    level: Annotated[str, described("`damage`, or `warning` if it does no harm yet"), Column("level", cell=_level)]
+    what: Annotated[str, Column("finding", least=12)]
+    hint: Annotated[str, Column("hint", least=12)]
     session: SessionName
     scope: ScopeName
     commit: CommitId
     block: Annotated[str, described("`B17`, or `B64-B127` for a file or tree with several")]
     path: Annotated[str, described("path in the tree of the commit, or in the store")]
+
+    @property
+    def where(self) -> Annotated[str, Column("where", least=12)]:
+        place = f"{self.session}/{self.scope}".strip("/")
+        return " ".join(filter(None, [place, short(self.commit), self.block, self.path]))
 
 
 class Verified(Answer, frozen=True, kw_only=True, tag="ctxvc.verify/1"):

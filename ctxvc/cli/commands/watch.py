@@ -12,7 +12,7 @@ import click
 from ctxvc import importers
 from ctxvc.claude_code import recorder
 from ctxvc.cli import phrases
-from ctxvc.cli.answers.shared import Answer, Item, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.output import Output, counted, safe
@@ -107,14 +107,10 @@ def _print(output: Output, outcomes: Sequence[Outcome]) -> None:
 
 
 def _item(outcome: Outcome) -> WatchedFile:
-    return WatchedFile(
+    return struct_of(
+        WatchedFile,
+        outcome,
         path=str(outcome.path),
-        format=outcome.format,
-        session=outcome.session,
-        created=outcome.created,
-        units=outcome.units,
-        blocks=outcome.blocks,
-        waiting=outcome.waiting,
         error=phrases.message(outcome.error) if outcome.error else "",
         hint=phrases.hint(outcome.error) if outcome.error else "",
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from ctxvc.cli.answers.why import WRITERS, Why, WhyBlock, WhyCommitted, WhyFile, answer_of, blame_of, code_of
+from ctxvc.cli.answers.shared import table_of
+from ctxvc.cli.answers.why import WRITERS, Why, WhyBlock, WhyCall, WhyCommitted, WhyFile, answer_of, blame_of, code_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Table, Timestamp, counted, safe
 from ctxvc.cli.remotes.remote_sessions import note_missing
@@ -34,10 +35,7 @@ def why(app: App, target: str) -> None:
         links.take(store)
         if code.file and not code.number:
             blame = blame_of(app.folder, store, code)
-            if app.output.json:
-                app.output.value(blame)
-            else:
-                app.output.prose(_blame_lines(app.output, blame))
+            app.output.answer(blame, _blame_lines(app.output, blame))
             return
         try:
             answer = answer_of(app.folder, store, code, target)
@@ -46,10 +44,7 @@ def why(app: App, target: str) -> None:
             raise
         if not answer.session:
             note_missing(app, store)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer))
+    app.output.answer(answer, _lines(app.output, answer))
 
 
 # --- a file
@@ -100,13 +95,7 @@ def _lines(output: Output, answer: Why) -> Iterator[str]:
             yield from (f"  {safe(line)}" for line in _bounded(block))
     if answer.calls:
         yield ""
-        yield from output.table_lines(
-            Table(
-                [Column("wrote"), Column("step", right=True), Column("tool"), Column("file", least=12),
-                 Column("lines", right=True)],
-                [[call.address, call.step, call.tool, call.path, call.lines] for call in answer.calls],
-            )
-        )  # fmt: skip
+        yield from output.table_lines(table_of(WhyCall, answer.calls))
     if answer.alternatives:
         yield ""
         rows: list[list[Cell]] = [

@@ -140,7 +140,7 @@ def usual(app: App, session_policy: str = "", otherwise: str = "default") -> Pol
 
 
 def protected(app: App, policy: Policy, files: Setting) -> Policy:
-    """The policy with the files protected that are set to be, or as it is if it protects none."""
+    """The policy, protecting the configured files; unchanged, with a note, if it cannot."""
     from ctxvc.policies import protecting
 
     try:

@@ -44,7 +44,7 @@ def provider_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def endpoint(app: App, model: str = "", provider: str = "") -> Endpoint:
-    """The API that the option names, else what is set, else as the model's name and the keys tell. Raises: BadSettings.
+    """The API that the option names, the configured one, or by the model's name and the keys. Raises: BadSettings.
 
     `openai` is the Responses API at OpenAI, and Chat Completions at an address of one's own.
     """
@@ -81,7 +81,7 @@ def server(place: Endpoint) -> AbstractContextManager[Server]:
 
 
 def default_model(chosen: Model) -> str:
-    """The model where none is named: ours at its maker's API, else the only one that the server has.
+    """The default model: ours for its maker's API, else the only one that the server has.
 
     Raises: BadInput if it has several, ModelFailed.
     """

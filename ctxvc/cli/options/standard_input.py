@@ -38,7 +38,7 @@ def text() -> str:
 
 
 def or_text(_ctx: click.Context, _param: click.Parameter, value: _Value) -> _Value:
-    """The value of an option or argument that takes a text; for `-`, what stands on stdin."""
+    """The text of an option or argument; for `-`, the text on stdin."""
     if isinstance(value, tuple):
         return tuple(text() if part == "-" else part for part in value)
     return text() if value == "-" else value
@@ -51,7 +51,7 @@ def content_of(path: Path, place: Callable[[Path], Path]) -> bytes:
 
 @contextmanager
 def as_file() -> Iterator[Path]:
-    """What stands on stdin as a file, within the block. The same beginning gives the same name."""
+    """A file with stdin's content, within the block. The same beginning gives the same name."""
     content = data()
     with tempfile.TemporaryDirectory(prefix="ctxvc-stdin-") as folder:
         path = Path(folder, f"stdin-{hashlib.sha256(content[:_FIRST]).hexdigest()[:8]}.jsonl")

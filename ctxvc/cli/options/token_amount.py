@@ -26,7 +26,7 @@ class TokenAmount(_Integer):
         self.limit = limit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The tokens. Raises: click.BadParameter for what is no number of them, or out of the range."""
+        """The number of tokens. Raises: click.BadParameter if the value is no number, or out of range."""
         if isinstance(value, int):
             return value
         match = _AMOUNT.fullmatch(str(value).strip())

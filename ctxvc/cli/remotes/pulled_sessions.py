@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
-from ctxvc.cli.answers.shared import Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.output import counted, safe
 from ctxvc.sharing.pull import Arrival
 
@@ -24,16 +24,7 @@ class PulledSession(Item, frozen=True, kw_only=True):
 
 
 def items(arrivals: Iterable[Arrival]) -> list[PulledSession]:
-    return [
-        PulledSession(
-            session=arrival.session,
-            clone=arrival.clone,
-            created=arrival.is_new,
-            scopes=list(arrival.scopes),
-            apart=list(arrival.apart),
-        )
-        for arrival in arrivals
-    ]
+    return [struct_of(PulledSession, arrival, created=arrival.is_new) for arrival in arrivals]
 
 
 def lines(place: str, pulled: list[PulledSession]) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions
+from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
-from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, counted, safe
+from ctxvc.cli.output import counted, safe
 from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import browse, indexes, remotes
 from ctxvc.sharing.index import SessionEntry
@@ -14,19 +14,18 @@ from ctxvc.store.store import Store
 
 #: The most sessions that a note names.
 _NAMED = 5
-_COLORS = {"here": "", "not here": "yellow", "newer there": "yellow"}
 
 
 def show(app: App, name: str) -> None:
-    """Prints the sessions of a remote's clones. Offline, those of the last time, with a word."""
+    """Prints the sessions on a remote; offline, those last fetched, with a note."""
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
         items = _items(store, theirs)
+    answer = RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored))
+    app.output.answer(answer, table_of(RemoteSession, items))
     if app.output.json:
-        app.output.value(RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored)))
         return
-    app.output.table(_table(items))
     for reason in theirs.ignored[:20]:
         app.output.note(f"left out: {safe(reason)}")
     if any(item.state != "here" for item in items):
@@ -64,7 +63,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
 
 
 def fetched(app: App, remote: Remote) -> Indexes:
-    """What is there now; offline, what was there the last time, with a word. Raises: as `indexes.fetch`."""
+    """A remote's indexes; offline, those last fetched, with a note. Raises: as `indexes.fetch`."""
     try:
         return indexes.fetch(remote.address, ask=app.may_ask)
     except Unreachable as error:
@@ -78,14 +77,12 @@ def fetched(app: App, remote: Remote) -> Indexes:
 def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
     """Each session once, by the clone that has the newest of it."""
     items = [
-        RemoteSession(
+        struct_of(
+            RemoteSession,
+            newest.entry,
             name=name,
-            title=newest.entry.title,
             clone=newest.clone,
             clones=list(newest.clones),
-            updated=newest.entry.updated,
-            started=newest.entry.started,
-            tokens=newest.entry.tokens,
             scopes=len(newest.entry.scopes),
             state=_state(store, newest.entry),
         )
@@ -98,16 +95,3 @@ def _state(store: Store, session: SessionEntry) -> str:
     if not store.has(session.name):
         return "not here"
     return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"
-
-
-def _table(items: list[RemoteSession]) -> Table:
-    rows: list[list[Cell]] = [
-        [item.name, item.title, ", ".join(item.clones), Timestamp(item.updated), Guess(item.tokens),
-         Styled(item.state, _COLORS[item.state])]
-        for item in items
-    ]  # fmt: skip
-    columns = [
-        Column("session", least=12), Column("title", least=24), Column("clones", least=8, rank=1), Column("updated"),
-        Column("tokens", right=True, rank=2), Column("state"),
-    ]  # fmt: skip
-    return Table(columns=columns, rows=rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.output import Cell, Column, Styled, Table, Timestamp, Tokens, iso
+from ctxvc.cli.answers.shared import SHORT, struct_of
+from ctxvc.cli.output import Cell, Column, Styled, Timestamp, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
@@ -15,10 +14,6 @@ from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
-#: Digits of a commit's id that people are shown.
-SHORT = 12
-_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
-
 
 def log_item(store: Store, entry: Entry) -> answers.LogItem:
     """A commit as an item of JSON answers and of lists."""
@@ -26,18 +21,15 @@ def log_item(store: Store, entry: Entry) -> answers.LogItem:
 
 
 def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
-    """The same, of a commit whose `ctxvc.json` was read already."""
-    return answers.LogItem(
-        commit=entry.commit,
+    """A commit as an item of JSON answers; `meta` is its `ctxvc.json`, already read."""
+    return struct_of(
+        answers.LogItem,
+        entry,
         scope=meta.scope,
-        parents=list(entry.parents),
         step=meta.counters.step,
         turn=meta.counters.turn,
         time=iso(entry.time),
         actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
-        subject=entry.subject,
-        body=entry.body,
-        trailers=entry.trailers,
     )
 
 
@@ -60,45 +52,14 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[answers.Change]:
     ]
 
 
-def change_table(items: Iterable[answers.Change]) -> Table:
-    return Table(
-        columns=[
-            Column("move"),
-            Column("ID"),
-            Column("~tokens", right=True),
-            Column("type", rank=1),
-            Column("was"),
-            Column("now", least=12),
-            Column("label", least=24),
-        ],
-        rows=[
-            [
-                Styled(*_MARKS[item.move]),
-                item.id,
-                Tokens(item.tokens),
-                item.type,
-                item.was,
-                " ".join(filter(None, [item.now, item.group and f"in {item.group}", _by(item.removed_by)])),
-                item.label,
-            ]
-            for item in items
-        ],
-    )
-
-
-def _by(who: str) -> str:
-    return f"by {who}" if who else ""
-
-
 def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
     row = change.row
-    return answers.Change(
-        move=change.move,
+    return struct_of(
+        answers.Change,
+        change,
         id=row.id,
         type=row.kind,
         tokens=tokens,
-        was=change.was,
-        now=change.now,
         group=row.group,
         removed_by=row.removed_by,
         label=label,
@@ -107,16 +68,8 @@ def _change(change: BlockChange, *, tokens: int, label: str) -> answers.Change:
 
 def _stub_change(change: StubChange, tokens: int) -> answers.Change:
     group = change.group
-    return answers.Change(
-        move=change.move,
-        id=group.id,
-        type="group",
-        tokens=tokens,
-        was=change.was,
-        now=change.now,
-        group=group.group,
-        removed_by=group.removed_by,
-        label=group.label,
+    return struct_of(
+        answers.Change, group, move=change.move, type="group", tokens=tokens, was=change.was, now=change.now
     )
 
 

@@ -47,7 +47,7 @@ class Progress:
         self._clear()
 
     def add(self, count: int) -> None:
-        """Advances the bar by `amount`."""
+        """Advances the bar by `count`."""
         self.reach(self._done + count, self._total)
 
     def reach(self, amount: int, total: int) -> None:
@@ -61,9 +61,9 @@ class Progress:
             self._draw(now)
 
     def task(self, title: str, amount: int = 0, total: int = 0) -> None:
-        """As `reach`, of work in several parts: each has a title and a total, or none, of its own.
+        """Reports a part of the work: its title, and how much of its own total is done. A total of 0 is unknown.
 
-        It is drawn also while the work says nothing.
+        The bar is redrawn even while the work reports nothing.
         """
         if self._shows and self._ticking is None:
             self._ticking = threading.Thread(target=self._tick, daemon=True)
@@ -73,7 +73,7 @@ class Progress:
         self.reach(amount, total)
 
     def _tick(self) -> None:
-        """Draws where the work itself says nothing for a while."""
+        """Keeps redrawing the bar while the work reports nothing."""
         while not self._over.wait(_SILENT):
             now = time.monotonic()
             if now >= self._next + _SILENT and not self._done >= self._total > 0:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from ctxvc.cli.answers.replay import AboveItem, ClassesItem, Comparison, Recommended, Replay, ReplayItem, UsesItem
+from ctxvc.cli.answers.replay import (
+    AboveItem,
+    ClassesItem,
+    Comparison,
+    DifferenceItem,
+    Recommended,
+    Replay,
+    ReplayItem,
+    Transition,
+    UsesItem,
+    round_tokens,
+)
+from ctxvc.cli.answers.shared import table_of
 from ctxvc.cli.options.judge_model import lines as judged_lines
 from ctxvc.cli.output import Column, Output, Styled, Table, counted, safe
 
@@ -39,7 +51,7 @@ def show(output: Output, answer: Replay, by: str = "") -> None:
     for item in answer.items:
         if item.model and item.part == "all":
             output.note(
-                f"{safe(item.policy)} at {_tokens(item.budget)} asked {safe(item.model)}: of its cost, "
+                f"{safe(item.policy)} at {round_tokens(item.budget)} asked {safe(item.model)}: of its cost, "
                 f"{item.planner:.3f} is planning and {item.summariser:.3f} writing summaries"
             )
     if answer.above_oracle and not answer.recommended:
@@ -53,7 +65,7 @@ def show(output: Output, answer: Replay, by: str = "") -> None:
 
 def _above_line(above: Sequence[AboveItem]) -> str:
     first = ", ".join(
-        f"{safe(one.file)} under {safe(one.policy)} at {_tokens(one.budget)} (+{one.points:.1f})"
+        f"{safe(one.file)} under {safe(one.policy)} at {round_tokens(one.budget)} (+{one.points:.1f})"
         for one in above[:_MOST_ABOVE]
     )
     more = f", and {len(above) - _MOST_ABOVE} more (--json lists all)" if len(above) > _MOST_ABOVE else ""
@@ -90,7 +102,7 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
     if not best.policy:
         yield "no reply reused anything from its prompt: there is nothing to compare"
         return
-    yield output.style(f"recommended: {safe(best.policy)} at {_tokens(best.budget)}", bold=True)
+    yield output.style(f"recommended: {safe(best.policy)} at {round_tokens(best.budget)}", bold=True)
     yield (
         f"{_percent(best.visible)} of what your agent reused, including recent steps, was still in the prompt, "
         f"{_percent(best.routed)} was one stub away; the cost is {best.cost:.2f} times that of keeping everything, "
@@ -99,16 +111,16 @@ def _mine_lines(output: Output, answer: Replay, best: Recommended) -> Iterator[s
     if not best.enough:
         yield f"none of these keeps {_percent(ENOUGH)} in the prompt: try larger budgets, or other policies"
     elif best.prune_rate < _HARDLY:
-        yield f"hardly anything had to leave: your sessions nearly fit into {_tokens(best.budget)}"
+        yield f"hardly anything had to leave: your sessions nearly fit into {round_tokens(best.budget)}"
     elif best.cost >= 1:
-        yield f"it is not cheaper than keeping everything: its benefit is a prompt below {_tokens(best.budget)}"
+        yield f"it is not cheaper than keeping everything: its benefit is a prompt below {round_tokens(best.budget)}"
     else:
         yield f"it is the cheapest setup that keeps {_percent(ENOUGH)} or more in the prompt"
     if best.uses < _FEW:
         yield f"it is based on only {counted(best.uses, 'use')} of content older than 5 steps"
     if (full := best.fullest) and (full.policy, full.budget) != (best.policy, best.budget):
         yield (
-            f"most stays in the prompt under {safe(full.policy)} at {_tokens(full.budget)}: "
+            f"most stays in the prompt under {safe(full.policy)} at {round_tokens(full.budget)}: "
             f"{_percent(full.visible)}, for {full.cost:.2f}"
         )
 
@@ -140,7 +152,7 @@ def _table(output: Output, items: Sequence[ReplayItem]) -> Table:
         rows=[
             [
                 item.policy,
-                _tokens(item.budget),
+                round_tokens(item.budget),
                 _share(item.nt, interval=wide),
                 _share(item.ar, interval=wide),
                 f"{_ratio(item.nt.of_oracle)} {_ratio(item.ar.of_oracle)}",
@@ -166,7 +178,11 @@ def _by_lines(output: Output, answer: Replay, by: str) -> Iterator[str]:
     names = [name for name in parts[0] if any(_total(part[name]) for part in parts)]
     columns = [Column("policy", least=14), Column("budget", right=True), *(Column(name, right=True) for name in names)]
     rows = [
-        [item.policy, _tokens(item.budget), *(_percent_of(part[name].nt.visible, _total(part[name])) for name in names)]
+        [
+            item.policy,
+            round_tokens(item.budget),
+            *(_percent_of(part[name].nt.visible, _total(part[name])) for name in names),
+        ]
         for item, part in zip(items, parts, strict=True)
     ]
     uses = ["uses", "", *(f"{max(_total(part[name]) for part in parts):,}" for name in names)]
@@ -182,46 +198,10 @@ def _comparison_lines(output: Output, comparison: Comparison) -> Iterator[str]:
     a, b = comparison.a, comparison.b
     yield ""
     yield output.style(f"seen under {a} (A) and {b} (B)", bold=True)
-    columns = ["both", "only A", "only B", "neither"]
-    yield from output.table_lines(
-        Table(
-            columns=[Column("budget", right=True), Column("uses"), *(Column(name, right=True) for name in columns)],
-            rows=[
-                [_tokens(own.budget), _CLASSES[own.uses], own.both, own.only_a, own.only_b, own.neither]
-                for own in comparison.transitions
-            ],
-        )
-    )
+    yield from output.table_lines(table_of(Transition, comparison.transitions))
     if comparison.differences:
         yield ""
-        yield from output.table_lines(
-            Table(
-                columns=[
-                    Column("only A", right=True),
-                    Column("only B", right=True),
-                    Column("budget", right=True),
-                    Column("conversation", least=12),
-                    Column("block", right=True),
-                    Column("what", least=16),
-                    Column("examples", least=16),
-                ],
-                rows=[
-                    [
-                        own.only_a,
-                        own.only_b,
-                        _tokens(own.budget),
-                        own.conversation,
-                        f"B{own.block + 1}",
-                        own.label,
-                        ", ".join(own.anchors),
-                    ]
-                    for own in comparison.differences
-                ],
-            )
-        )
-
-
-_CLASSES = {"all": "all", "nt": "NT", "ar": "AR"}
+        yield from output.table_lines(table_of(DifferenceItem, comparison.differences))
 
 
 def _share(uses: UsesItem, *, interval: bool) -> str:
@@ -242,8 +222,3 @@ def _percent_of(part: int, total: int) -> str:
 
 def _ratio(share: float | None) -> str:
     return "–" if share is None else f"{share:.2f}"
-
-
-def _tokens(amount: int) -> str:
-    """`32k`; `32768` where that is no round number."""
-    return f"{amount // 1000}k" if amount % 1000 == 0 else str(amount)

@@ -149,7 +149,7 @@ def dashboard_lines(
 
 
 def vocabulary_remark(meta: Meta) -> str:
-    """What a person is told where the model's tokens are a guess; empty while they need not be."""
+    """The remark that a model's token counts are a guess; empty if they are not."""
     remark = calibrations.guess_remark(meta.calibration, meta.counters.step)
     return render(remark, COMMAND_LINE) if remark else ""
 

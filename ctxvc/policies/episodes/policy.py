@@ -22,12 +22,10 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.candidates import cost_in_prompt, removable
+from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
-from ctxvc.policies.knobs import numbers
-from ctxvc.policies.old_stubs import old_stubs
 
 #: Which of the episodes that may leave goes first: the oldest act while there is one, or the oldest of any type.
 Order = Literal["act_first", "oldest"]
@@ -90,12 +88,6 @@ class Episodes(Policy, frozen=True, kw_only=True):
     intermediate: Names = episodes.INTERMEDIATE_TOOLS
     implicit: Steps = episodes.IMPLICIT
     derive: bool = False
-
-    def __post_init__(self) -> None:
-        numbers(self, 0, "ceiling")
-        if not 0 < self.low_water <= 1:
-            raise ValueError("low_water is a share of the ceiling, above 0 and at most 1")
-        numbers(self, 1, "implicit")
 
     def terms(self) -> Terms:
         ladder = {"guard_at_ceiling": True, **({"episodes_most": self.ceiling} if self.ceiling else {})}

@@ -21,7 +21,6 @@ from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Se
 from ctxvc.core.prompt.stub import escaped
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.knobs import numbers, ordered, shares
 from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.objects import (
     STEPS,
@@ -100,6 +99,7 @@ class Planned(Policy, frozen=True, kw_only=True):
     decides: ClassVar[str] = "planner"
     sees: ClassVar[str] = "stubs"
     recovers: ClassVar[str] = "yes (there: folds)"
+    ascending: ClassVar[tuple[str, ...]] = ("read_price", "write_price")
 
     ask: Ask | None = None
     round: Round = "pressure"
@@ -120,9 +120,7 @@ class Planned(Policy, frozen=True, kw_only=True):
             raise ValueError(f"target {target:g} and trigger {trigger:g} are not 0 <= target < trigger <= 1")
         if not trigger <= tight <= 1:
             raise ValueError(f"trigger {trigger:g} and tight {tight:g} are not trigger <= tight <= 1")
-        shares(self, "saving", "share", of="prompt")
-        numbers(self, 0, "least", "lifetime", "read_price", "write_price", "calls")
-        ordered(self, "read_price", "write_price")
+        super().__post_init__()
 
     @property
     def actor(self) -> str:

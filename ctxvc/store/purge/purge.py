@@ -36,8 +36,7 @@ from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import exposure, search
 from ctxvc.store.purge.apply import REF, Decided
 from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
-from ctxvc.store.purge.copies import copies
-from ctxvc.store.purge.exposure import Report
+from ctxvc.store.purge.exposure import Report, copies
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
 from ctxvc.store.read import address as addresses

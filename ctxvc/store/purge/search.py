@@ -39,12 +39,6 @@ def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple
             yield name, kind
 
 
-def objects(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Id and bytes of every object, reachable or not."""
-    there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
-    yield from ((name, data) for name, _, data in _read(path, there.decode().split()))
-
-
 def packed(path: Path, pack: str) -> list[str]:
     """The ids of the objects in a pack, in their order there."""
     listed = program.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())

@@ -1,9 +1,9 @@
-"""Revisions: a person's names for a moment of a scope, and the snapshot there."""
+"""Revisions: names for a moment of a scope, and the snapshot there; prompts and replies as commits record them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -252,3 +252,46 @@ def _commit(store: Store, stored: StoredSession, prefix: str) -> str:
     if not isinstance(commit, pygit2.Commit):
         raise NotFound(f"no commit {prefix}", hint=hint)
     return str(commit.id)
+
+
+_SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]{0,11}|-)(?: ([+-][1-9][0-9]{0,8}))?")
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A commit's record of the prompt that its reply saw.
+
+    `digest` is its hash, `last` its newest block. `later` counts the verbs in the open step before the call: their
+    commits come right after the step's, and the sent prompt has their effect. Where it is negative, it counts the verbs
+    between the call and its reply: their commits come right before the step's, and the sent prompt has not.
+    """
+
+    digest: str
+    last: str
+    later: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.digest} {self.last or '-'}" + (f" {self.later:+}" if self.later else "")
+
+
+def sent_prompt(trailer: str) -> Sent | None:
+    """The record in a trailer; None if it is not one."""
+    match = _SENT.fullmatch(trailer)
+    return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The facts about a step's reply: its time in seconds since 1970, the model and the provider's counts."""
+
+    time: int
+    model: str
+    usage: Mapping[str, int]
+
+
+def replies(store: Store, entries: Iterable[Entry]) -> dict[int, Reply]:
+    """Step → its reply, of the newest first in `entries`."""
+    by_step: dict[int, Reply] = {}
+    for entry in entries:
+        if entry.trailers.get("Ctxvc-Op") == "step":
+            step = store.reader.meta(entry.commit).counters.step
+            by_step.setdefault(step, Reply(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
+    return by_step
