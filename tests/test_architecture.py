@@ -189,6 +189,7 @@ CLAUDE_CODE_ROOMS = (
     "integrations.claude_agent_sdk",
     "integrations.claude_agent_sdk_transcripts",
     "importers.claude_code",
+    "cli.agents_session",
     *(f"cli.commands.{name}" for name in ("install", "export", "hook")),
 )
 _NO_HOST = re.compile(r"claude-(?:fable|mythos|opus|sonnet|haiku)-[0-9-]+|CLAUDE\.md")

@@ -97,9 +97,9 @@ def start_ingest(
     `after` are imports not finished yet: their names count as taken, and one of the same recording is finished first.
     """
     warnings: list[Warned] = []
-    opened, rest = _opening(iter(events), warnings)
+    opened, later = _opening(iter(events), warnings)
     if not (into or as_new):
-        opened, rest = _as_continued(store, opened, suffix, rest)
+        opened, later = _as_continued(store, opened, suffix, later)
     if redact:
         opened = _with_clean_name(store, opened)
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
@@ -143,7 +143,7 @@ def start_ingest(
     with ExitStack() as locks:
         running = locks.enter_context(_ingest(store, session_name, opened, created, base, alone=not after))
         running.redactor = redactor
-        result = running.run(opened, rest, final=final or not opened.grows, warnings=warnings)
+        result = running.run(opened, later, final=final or not opened.grows, warnings=warnings)
         result.created = created
         return Unfinished(
             result=result,
@@ -243,12 +243,12 @@ def _digest(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
 
 
-def _as_continued(store: Store, opened: Opened, suffix: str, rest: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
+def _as_continued(store: Store, opened: Opened, suffix: str, later: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
     """`opened` with what it goes on from, if the store remembers to have written the session."""
     written = None if opened.exported else exports.written_session(store, opened.format, f"{opened.source}{suffix}")
     if written is None:
-        return opened, rest
-    events = list(rest)
+        return opened, later
+    events = list(later)
     return msgspec.structs.replace(opened, exported=exported(written, events)), iter(events)
 
 

@@ -13,25 +13,21 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ctxvc.cli.agents_session import AGENTS, GoingOn, is_taken_in, say, write_session
 from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.commands.export import GoingOn, export_native, export_session, say
 from ctxvc.cli.options.policy_option import parsed, unasked, usual
 from ctxvc.cli.options.token_amount import TokenAmount
 from ctxvc.errors import CtxvcError, NotFound
-from ctxvc.exporters.native import AGENTS, native_format
-from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
 
 if TYPE_CHECKING:
     from ctxvc.store.read.revision import Snapshot
     from ctxvc.store.store import Store
 
-_AGENTS = (CLAUDE_CODE, *AGENTS)
-
 
 @command("continue", "ctxvc continue --in codex")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--in", "agent", metavar="AGENT", type=click.Choice(_AGENTS), required=True,
-              help=f"Where to go on: {', '.join(_AGENTS)}.")  # fmt: skip
+@click.option("--in", "agent", metavar="AGENT", type=click.Choice(AGENTS), required=True,
+              help=f"Where to go on: {', '.join(AGENTS)}.")  # fmt: skip
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
               help="Take out what a policy lets go, down to so many tokens, as in 80k (nothing).")  # fmt: skip
 @click.option("--policy", "spec", metavar="POLICY", default="",
@@ -54,12 +50,11 @@ def continue_(
         raise click.UsageError("--json shows what was written: leave out --run and --wrap")
     if budget:
         revision = _within(app, revision, agent, budget, spec)
-    if agent == CLAUDE_CODE:
-        going_on = export_session(app, revision, None, install=True, recorded=None)
-    elif native_format(agent).folder is None:
-        going_on = _taken_in(app, export_native(app, revision, agent, _document(app, agent), install=False))
+    if is_taken_in(agent):
+        document = _document(app, agent)
+        going_on = _without_taking_in(app, write_session(app, revision, agent, document, install=False))
     else:
-        going_on = export_native(app, revision, agent, None, install=True)
+        going_on = write_session(app, revision, agent, None, install=True)
     say(app, going_on)
     if runs or wraps:
         _run(app, going_on, [*(["--budget", str(budget)] if budget else []), *(["--policy", spec] if spec else [])]
@@ -98,9 +93,9 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
 
 
 def _scope(store: Store, snapshot: Snapshot, agent: str) -> str:
-    taken = store.tips(snapshot.session)
+    tips = store.tips(snapshot.session)
     names = (f"for-{agent}" if number == 1 else f"for-{agent}-{number}" for number in count(1))
-    return next(name for name in names if name not in taken)
+    return next(name for name in names if name not in tips)
 
 
 # --- the agent's own command
@@ -113,16 +108,18 @@ def _document(app: App, agent: str) -> Path:
     return next(path for number in count(1) if not (path := folder / f"{agent}-{number}.json").exists())
 
 
-def _taken_in(app: App, going_on: GoingOn) -> GoingOn:
+def _without_taking_in(app: App, going_on: GoingOn) -> GoingOn:
     """What is left to do after the agent has taken the session in, if it is installed."""
     *firsts, last = going_on.commands
     for first in firsts:
         program = shutil.which(first[0], path=app.env.get("PATH"))
         if not program:
             return going_on
-        done = subprocess.run([program, *first[1:]], cwd=going_on.folder, env=app.env, capture_output=True, check=False)
-        if done.returncode:
-            reason = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        result = subprocess.run(
+            [program, *first[1:]], cwd=going_on.folder, env=app.env, capture_output=True, check=False
+        )
+        if result.returncode:
+            reason = result.stderr.decode("utf-8", "replace").strip()[-300:]
             raise CtxvcError(f"{first[0]} did not take the session in: {reason}", hint="run the printed commands")
     return GoingOn(going_on.folder, [last])
 

@@ -1,0 +1,269 @@
+"""Sessions for agents, as they keep their own: where these look for them, and how they go on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import click
+
+from ctxvc.claude_code.resume import Resumable, resumable
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.app import App, write
+from ctxvc.cli.output import safe
+from ctxvc.core import display
+from ctxvc.errors import CtxvcError, Refused
+from ctxvc.exporters import native
+from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.exported import Exported, LossKind, by_kind
+from ctxvc.exporters.native.install import installed
+from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
+from ctxvc.forms.losses import Loss
+from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
+from ctxvc.importers.claude_code import read
+from ctxvc.recording import written
+from ctxvc.store.project.locate import project_root
+from ctxvc.store.read.revision import Snapshot
+
+__all__ = ["AGENTS", "CLAUDE_CODE", "ExportedSession", "GoingOn", "is_taken_in", "note_losses", "print_export", "say",
+           "write_session"]  # fmt: skip
+
+#: The agents that a session can be written for.
+AGENTS = (CLAUDE_CODE, *native.AGENTS)
+#: Places of a loss that are printed.
+_SHOWN = 4
+
+
+class GoingOn(NamedTuple):
+    """How an agent goes on with a session: these commands, in this folder; none where it does so by itself."""
+
+    folder: Path
+    commands: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        commands = [shlex.join(command) for command in (("cd", str(self.folder)), *self.commands)]
+        return safe(" && ".join(commands))
+
+
+def write_session(
+    app: App, revision: str, agent: str, target: Path | None, *, install: bool, recorded: Path | None = None
+) -> GoingOn:
+    """Writes the session of a revision for an agent: to where it looks for its own with `install`, else to a file or
+    the output. `recorded` is the transcript of Claude Code's that it was imported from.
+    """
+    if agent == CLAUDE_CODE:
+        return _claude_code(app, revision, target, install=install, recorded=recorded)
+    return _native(app, revision, agent, target, install=install)
+
+
+def is_taken_in(agent: str) -> bool:
+    """Whether the agent takes sessions in by a command of its own, and looks for none."""
+    return agent != CLAUDE_CODE and native.native_format(agent).folder is None
+
+
+def _claude_code(app: App, revision: str, target: Path | None, *, install: bool, recorded: Path | None) -> GoingOn:
+    """Writes the session file of a revision, checked."""
+    if install and target:
+        raise click.UsageError("--install writes the file to Claude Code's own folder: leave out -o")
+    place = app.path(target) if target else None
+    with app.reading() as stored:
+        snapshot = app.revision(stored, revision)
+        project = project_root(app.folder).resolve()
+        folder = _worked_in(snapshot, project)
+        transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
+        for copy in count():
+            exported = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
+            if not install:
+                break
+            place = _sessions(app, folder) / f"{exported.session}.jsonl"
+            if _installed(place, exported.data):
+                app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
+                break
+    losses = [Loss(block) for block in exported.left_out]
+    losses += [Loss(f"{block}.input", "a call of Claude Code's own tool") for block in exported.taken_over]
+    print_export(app, snapshot, CLAUDE_CODE, Exported(exported.data, tuple(losses)), place, written=install)
+    if not app.output.json:
+        _print_remarks(app, exported, transcript)
+    return GoingOn(folder, [("claude", "--resume", exported.session)] if install else [])
+
+
+def _native(app: App, revision: str, agent: str, target: Path | None, *, install: bool) -> GoingOn:
+    """Writes the session of a revision as an agent keeps its own."""
+    form = native.native_format(agent)
+    if install and target:
+        raise click.UsageError("--install writes the session to the agent's own folder: leave out -o")
+    if install and form.folder is None:
+        raise click.UsageError(f"{agent} takes sessions in itself: write it with -o FILE, and run what is printed")
+    with app.reading() as stored:
+        snapshot = app.revision(stored, revision)
+        folder = _worked_in(snapshot, project_root(app.folder).resolve())
+        place = form.folder(folder, Path.home(), app.env) if install and form.folder else None
+        session = _native_session(form, Conversation(stored.store, snapshot), folder, place)
+    first, data = next((Path(name), data) for name, data in session.files.items())
+    exported = Exported(data, session.losses)
+    if place:
+        target = place / first
+        app.output.note(f"wrote {display.human_bytes(sum(map(len, session.files.values())))} to {safe(str(target))}")
+    elif len(session.files) > 1:
+        raise click.UsageError(f"a session of {agent} is a folder: use --install")
+    print_export(app, snapshot, agent, exported, target, written=install)
+    if not app.output.json:
+        note_losses(app, exported, snapshot)
+    return GoingOn(folder, _commands(form, session, app.path(target) if target else None, install=install))
+
+
+def say(app: App, going_on: GoingOn) -> None:
+    """Prints how the agent goes on, if there is a command for it."""
+    if going_on.commands and not app.output.json:
+        app.output.say(str(going_on))
+
+
+def _native_session(form: NativeFormat, conversation: Conversation, folder: Path, place: Path | None) -> NativeSession:
+    """The session, installed in a place if there is one, under an id that is free there."""
+    recovery, now = _RECOVERY.format(session=conversation.snapshot.session), datetime.now(timezone.utc)
+    for copy in count():
+        session = form.write(conversation, Setting(folder=folder, time=now, copy=copy, recovery=recovery))
+        is_new = written.remember(conversation.store, conversation.snapshot, form.format, session.id, session.files)
+        if place is None or (is_new and installed(session, place)):
+            break
+    return session
+
+
+def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[Sequence[str]]:
+    """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
+    if not form.resume or not file or not (install or form.install):
+        return []
+    return [*([form.install(file)] if form.install else []), form.resume(session.id)]
+
+
+def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
+    for kind in by_kind(exported, snapshot.ledger):
+        app.output.note(_loss_text(kind))
+
+
+def print_export(
+    app: App, snapshot: Snapshot, form: str, exported: Exported, place: Path | None, *, written: bool = False
+) -> None:
+    """Writes an export to its place or the output, unless that is done, or the answer of `--json` is to have it."""
+    file = str(app.path(place)) if place and place != Path("-") else ""
+    if not written and (file or not app.output.json):
+        write(app, place, exported.data)
+    if app.output.json:
+        app.output.value(
+            ExportedSession(
+                format=form,
+                session=snapshot.session,
+                scope=snapshot.scope,
+                commit=snapshot.commit,
+                bytes=len(exported.data),
+                file=file,
+                content="" if file else display.decode(exported.data),
+                losses=[ExportLoss(path=loss.path, change=loss.change) for loss in exported.losses],
+            )
+        )
+
+
+def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> None:
+    if exported.kept:
+        app.output.note(f"{exported.kept} lines are taken unchanged from {safe(str(transcript))}")
+    elif transcript:
+        app.output.note(f"written from scratch: this revision is not an unedited part of {safe(str(transcript))}")
+    else:
+        app.output.note("written from scratch: the transcript it was recorded from was not found (--recorded FILE)")
+    if exported.thinking:
+        app.output.note(
+            f"left out: {exported.thinking} thinking blocks, whose signatures are valid only after their original "
+            "context"
+        )
+    if exported.taken_over:
+        app.output.note(f"changed: {len(exported.taken_over)} calls, into those of Claude Code's own tools")
+
+
+def _worked_in(snapshot: Snapshot, project: Path) -> Path:
+    """The folder to resume the session in: the recorded one if it is in this project, else the project."""
+    source = snapshot.ledger.meta.source
+    try:
+        folder = Path(source.cwd).resolve() if source and source.cwd else project
+    except ValueError:
+        return project  # a recording may name anything
+    return folder if folder.is_relative_to(project) and folder.is_dir() else project
+
+
+def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
+    """The transcripts of the host that the snapshot may have been imported from."""
+    source = snapshot.ledger.meta.source
+    if source is None or source.format != CLAUDE_CODE or "/" in source.id:
+        return
+    for place in dict.fromkeys((Path(source.cwd), *places)):
+        for folder in read.folders(place, Path.home(), app.env):
+            if (path := folder / f"{source.id}.jsonl").is_file():
+                yield path
+
+
+def _sessions(app: App, folder: Path) -> Path:
+    """The folder where Claude Code, started in `folder`, looks for sessions. Raises: Refused."""
+    if folders := read.folders(folder, Path.home(), app.env):
+        return folders[0]
+    raise Refused(
+        f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
+        hint="start `claude` there once",
+    )
+
+
+def _installed(place: Path, data: bytes) -> bool:
+    """Writes the file unless there is one, and returns whether it is there unchanged; a resumed session's is not."""
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
+    try:
+        if place.exists():
+            return place.read_bytes() == data
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary.touch(mode=0o600)
+        temporary.write_bytes(data)
+        os.link(temporary, place)
+    except FileExistsError:
+        return False  # another process was faster
+    except OSError as error:
+        raise CtxvcError(f"cannot write {place}: {error.strerror}", hint="check the folder's permissions") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+#: What a session for another agent says of stubs in it.
+_RECOVERY = (
+    "(What a text like `archived B17@1a2b3c` in brackets stands for is printed by "
+    "`ctxvc recover B17 --session {session}`.)"
+)
+
+
+def _loss_text(kind: LossKind) -> str:
+    """A line about losses of one kind."""
+    places = f"{', '.join(kind.paths[:_SHOWN])}{', …' if len(kind.paths) > _SHOWN else ''}"
+    verb = "changed" if kind.change else "left out"
+    became = f": {safe(kind.change)}" if kind.change else ""
+    return f"{verb}: {len(kind.paths)} × {safe(kind.subject)} ({safe(places)}){became}"
+
+
+class ExportLoss(Item, frozen=True, kw_only=True):
+    """Something that the format has no place for."""
+
+    path: Annotated[str, described("where it is: a block and its field, as `B17.is_error`, or a part of the request")]
+    change: Annotated[str, described("what replaced it; empty if nothing did")]
+
+
+class ExportedSession(Answer, frozen=True, kw_only=True, tag="ctxvc.export/1"):
+    """`export`"""
+
+    format: str
+    session: SessionName
+    scope: ScopeName
+    commit: CommitId
+    bytes: Annotated[int, described("size of the export")]
+    file: Annotated[str, described("where it was written; empty if it is in `content`")]
+    content: Annotated[str, described("the export; empty if it was written to a file")]
+    losses: list[ExportLoss]
