@@ -21,7 +21,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What every row begins with."""
 
     project: Annotated[str, column("the project's folder")]
-    writer: Annotated[str, column("the clone that recorded the session; empty for a store that was never shared")]
+    writer: Annotated[str, column("the clone that recorded the session; `local` for a store that was never shared")]
     session: Annotated[str, column("its name in the store")]
 
 

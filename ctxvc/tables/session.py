@@ -15,6 +15,7 @@ from ctxvc.inspection.call_cost import call_cost
 from ctxvc.report.lines import Line, lines
 from ctxvc.report.prompts import text_of
 from ctxvc.store import timestamp
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry, Moment
 from ctxvc.store.store import Store
@@ -44,13 +45,19 @@ class Place(NamedTuple):
 
 
 def rows_of(
-    store: Store, tips: Mapping[str, str], place: Place, *, files: bool = False, text: Clean | None = None
+    store: Store,
+    tips: Mapping[str, str],
+    place: Place,
+    *,
+    files: bool = False,
+    text: bool = False,
+    clean: Clean = lambda text: text,
 ) -> Rows:
     """The rows of a session with these tips. `files` and `text` ask for the bodies too: what calls did to files, and
-    what blocks hold, cleaned by `text`. Raises: Damaged.
+    what blocks hold; `clean` is for both. Raises: Damaged.
     """
     own, _ = lines(store, tips.values())
-    reader = _Session(store, place, own, text)
+    reader = _Session(store, place, own, clean, text=text)
     for line in own:
         reader.read(line, files=files)
     current = store.current_scope(place.session, tips)
@@ -70,10 +77,11 @@ class _Step(NamedTuple):
 class _Session:
     """Collects the rows of a session, line by line."""
 
-    def __init__(self, store: Store, place: Place, own: list[Line], text: Clean | None) -> None:
+    def __init__(self, store: Store, place: Place, own: list[Line], clean: Clean, *, text: bool) -> None:
         self.rows = Rows([], [], [], [], [])
         self._store = store
         self._head = place._asdict()
+        self._clean = clean
         self._text = text
         self._seen: set[tuple[str, str]] = set()
         self._own = own
@@ -81,7 +89,7 @@ class _Session:
         source, self._model = meta.source, meta.model
         self._agent = _one_line(source.agent or source.format) if source else ""
         self._branch = _one_line(source.branch) if source else ""
-        self._started = _one_line(source.started) if source else ""
+        self._started = _time(source.started) if source else ""
         self._title = source.title if source else ""
 
     def read(self, line: Line, *, files: bool) -> None:
@@ -195,7 +203,7 @@ class _Session:
                     removed_by=_one_line(row.removed_by),
                     reads=row.reads,
                     left_step=None if row.present else _left(row, left, compacted),
-                    text=self._text(_text(row, at)) if self._text else None,
+                    text=self._clean(_text(row, at)) if self._text else None,
                 )
             )
 
@@ -208,7 +216,7 @@ class _Session:
             step = steps.get(row.step)
             if row.kind != "tool_use" or step is None:
                 continue  # a call of the scope that it left is that one's
-            for act, path in sorted(set(_acts(row, at, folder))):
+            for act, path in sorted(set(self._acts(row, at, folder))):
                 self.rows.files.append(
                     FileRow(
                         **self._head,
@@ -225,6 +233,12 @@ class _Session:
                         bytes=row.bytes + results.get(row.call, 0),
                     )
                 )
+
+    def _acts(self, row: Row, at: Moment, folder: str) -> Iterator[tuple[str, str]]:
+        """What a call did to which files."""
+        for fact in facts(row.tool, at.bodies.body(row), row.ext):
+            if fact.act in ACTS and fact.object:
+                yield fact.act, _one_line(self._clean(caption.relative(fact.object, folder)), _PATH)
 
     def session(self, current: Moment) -> SessionRow:
         """The row of the session, when all lines are read. `current` is the scope that it stands in."""
@@ -245,7 +259,7 @@ class _Session:
             left=sum(block.state not in PRESENT for block in blocks),
             reads=sum(block.reads for block in blocks),
             compactions=sum(event.op in COMPACTIONS for event in self.rows.events),
-            title=self._text(self._title)[:_TITLE] if self._text else None,
+            title=_one_line(self._clean(self._title), _TITLE) if self._text else None,
         )
 
 
@@ -253,6 +267,12 @@ def _step(entry: Entry) -> _Step:
     step, turn = (entry.trailers.get(name, "") for name in ("Ctxvc-Step", "Ctxvc-Turn"))
     time = timestamp.iso(entry.time)
     return _Step(entry, int(step) if step.isdecimal() else 0, int(turn) if turn.isdecimal() else 0, time)
+
+
+def _time(text: str) -> str:
+    """A recorded time as ours are written; empty if it is none."""
+    seconds = epoch(text, -1)
+    return timestamp.iso(seconds) if seconds >= 0 else ""
 
 
 def _waited(before: _Step | None, step: _Step | None) -> int | None:
@@ -266,12 +286,6 @@ def _left(row: Row, left: Mapping[str, int], compacted: list[int]) -> int | None
     if row.removed_by == "host":
         return next((step for step in compacted if step >= row.step), None)
     return left.get(row.id, left.get(row.group))
-
-
-def _acts(row: Row, at: Moment, folder: str) -> Iterator[tuple[str, str]]:
-    for fact in facts(row.tool, at.bodies.body(row), row.ext):
-        if fact.act in ACTS and fact.object:
-            yield fact.act, caption.relative(_one_line(fact.object, _PATH), folder)
 
 
 def _text(row: Row, at: Moment) -> str:

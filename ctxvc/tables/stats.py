@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from typing import Literal
@@ -55,6 +56,8 @@ class Source(msgspec.Struct, frozen=True):
     writer: Callable[[str], str]
 
 
+#: The version behind a program's name.
+_VERSION = re.compile(r" v?[0-9][\w.+-]*$")
 #: Is told how many sessions were read, of how many.
 Progress = Callable[[int, int], None]
 
@@ -129,12 +132,11 @@ def _name(by: By, source: Source, session: str, one: Summed, cell: Cell) -> str:
         case "day":
             return cell.day
         case "week":
-            year, week, _ = date.fromisoformat(cell.day).isocalendar()
-            return f"{year}-W{week:02}"
+            return _week(cell.day)
         case "project":
             return source.project
         case "agent":
-            return one.agent or "ctxvc"
+            return _VERSION.sub("", one.agent) or "ctxvc"
         case "person":
             return source.writer(session) or "(this store)"
         case "branch":
@@ -143,6 +145,15 @@ def _name(by: By, source: Source, session: str, one: Summed, cell: Cell) -> str:
             return cell.name or "(unknown)"
         case "tool" | "file":
             return cell.name
+
+
+def _week(day: str) -> str:
+    """`2026-W48`; the day itself where it is none, as a cache from elsewhere may have it."""
+    try:
+        year, week, _ = date.fromisoformat(day).isocalendar()
+    except ValueError:
+        return day
+    return f"{year}-W{week:02}"
 
 
 def _key(tips: Mapping[str, str], part: str) -> str:

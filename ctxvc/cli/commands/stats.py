@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from datetime import datetime, timezone
 from typing import Annotated, get_args
 
@@ -24,7 +23,7 @@ from ctxvc.tables.stats import By, Line, Source
 
 _NAMES = [name for name in get_args(By) if name]
 #: Cells of the chart, and the most lines of it on a terminal, where the rest is one.
-_BAR, _MOST = 24, 40
+_BAR, _MOST = 16, 40
 
 
 @command("stats", "ctxvc stats --since 30d --by model")
@@ -71,16 +70,9 @@ def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) 
 
 
 def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
-    with progress() as reach:
-        sessions = statistics.summed(store, by, unreadable, reach.reach)
-    return Source(str(store.path.parent), sessions, remotes.writers(store))
-
-
-@contextmanager
-def progress() -> Iterator[Progress]:
-    """The bar of reading sessions."""
     with Progress("reading", format=lambda number: f"{number:,} sessions") as bar:
-        yield bar
+        sessions = statistics.summed(store, by, unreadable, bar.reach)
+    return Source(str(store.path.parent), sessions, remotes.writers(store))
 
 
 def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
@@ -123,7 +115,7 @@ def _item(line: Line) -> StatsItem:
 def _table(answer: Statistics, *, terminal: bool) -> Table:
     """The lines, with the total below them; on a terminal with a chart of the costs, or of tokens without any."""
     columns = [
-        Column(answer.by, least=10), Column("sessions", right=True, rank=6), Column("turns", right=True, rank=8),
+        Column(answer.by, least=20), Column("sessions", right=True, rank=6), Column("turns", right=True, rank=8),
         Column("calls", right=True), Column("fresh", right=True, rank=2), Column("read", right=True, rank=1),
         Column("written", right=True, rank=3), Column("output", right=True), Column("cached", right=True, rank=4),
         Column("cost", right=True), Column("waited", right=True, rank=9), Column("tool calls", right=True, rank=10),
@@ -142,7 +134,7 @@ def _table(answer: Statistics, *, terminal: bool) -> Table:
             [*cells, Styled(charts.bar(value, most, _BAR), "cyan")]
             for cells, value in zip(rows[shown], values, strict=True)
         ]
-        columns.append(Column("", least=6))
+        columns.append(Column("", least=_BAR))
         if len(answer.items) > len(rows):
             rows.append([f"and {len(answer.items) - len(rows):,} more: in a pipe", *[""] * (len(columns) - 1)])
     if terminal and len(answer.items) > 1:
