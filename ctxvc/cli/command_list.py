@@ -21,7 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "use": "Choose the session that commands use by default.",
         "status": "Show the dashboard: the contents of the prompt and their cost.",
         "context": "Show what uses the context, by kind, tool, turn or file.",
-        "stats": "Show what sessions spent and did, by day, model, tool, file or person.",
+        "stats": "Show what sessions spent, by day, model, tool, file or person.",
         "policies": "List the policies: who decides, and what the model sees.",
         "log": "List the commits of a scope, newest first.",
         "ops": "List a scope's operations: who changed what, and its effect.",

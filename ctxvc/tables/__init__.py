@@ -1,1 +1,1 @@
-"""What sessions spent and did, as rows of a table: `rows` has its columns, `session` reads them, `stats` adds them up."""
+"""What sessions spent and did: `rows` are a table of it, `sums` what it comes to, `stats` the sums over a store."""

@@ -10,15 +10,14 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, NamedTuple, get_type_hints
 
 import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import files as durable
-from ctxvc.store import timestamp
 from ctxvc.store.files import locked
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity, known_stores
@@ -34,6 +33,7 @@ LOCAL = "local"
 _TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", list[str]: "VARCHAR[]"}
 _TIMES = frozenset({"time", "started", "updated"})
 _WRITER = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_PARTITION = re.compile(rf"month=[0-9]{{4}}-[0-9]{{2}}/writer={_WRITER.pattern}")
 _MEMORY = "400MB"
 
 
@@ -54,7 +54,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 class Exported(NamedTuple):
     """What an export did: sessions that were read, files that were written, sessions in the folder."""
 
-    read: int
+    updated: int
     files: int
     sessions: int
 
@@ -108,9 +108,7 @@ def export(
 
 
 class _Export:
-    def __init__(
-        self, store: Store, folder: Path, name: str, request: Request, connection: DuckDBPyConnection
-    ) -> None:
+    def __init__(self, store: Store, folder: Path, name: str, request: Request, connection: DuckDBPyConnection) -> None:
         self._store, self._folder, self._name = store, folder, name
         self._request, self._connection = request, connection
         self._news = folder / f".{name}.new"
@@ -120,34 +118,37 @@ class _Export:
         tips = self._store.all_tips()
         keys = {session: self._key(session, tips[session]) for session in tips}
         lost = self._lost(manifest)
-        kept = {
+        unchanged = {
             session: one
             for session, one in manifest.sessions.items()
             if keys.get(session) == one.key and one.partition not in lost
         }
-        stale = [session for session in tips if session not in kept and self._is_wanted(session, tips, manifest)]
-        touched = {one.partition for session, one in manifest.sessions.items() if session not in kept}
+        stale = [session for session in tips if session not in unchanged and self._is_wanted(session, tips, manifest)]
         shutil.rmtree(self._news, ignore_errors=True)
         self._news.mkdir(mode=0o700)
-        read = {}
+        new = {}
         for number, session in enumerate(stale):
             progress(number, len(stale))
             try:
-                read[session] = _Kept(keys[session], self._write_news(session, tips[session]))
+                new[session] = _Kept(keys[session], self._write_news(session, tips[session]))
             except Damaged as error:
                 unreadable.append(error)
-        touched |= {one.partition for one in read.values()}
+        changed = [one for session, one in manifest.sessions.items() if session not in unchanged]
+        touched = {one.partition for one in (*changed, *new.values())}
         sums = {file: digest for file, digest in manifest.sums.items() if _partition(file) not in touched}
-        sessions = {**kept, **read}
         for partition in sorted(touched):
-            sums |= self._write(partition, {session for session, one in kept.items() if one.partition == partition})
+            sums |= self._write(partition, [name for name, one in unchanged.items() if one.partition == partition])
+        self._finish(_Manifest(FORMAT, self._request.text, {**unchanged, **new}, sums), manifest)
+        return Exported(len(new), len(touched) * len(PARTS), len(unchanged) + len(new))
+
+    def _finish(self, manifest: _Manifest, former: _Manifest) -> None:
+        """Removes what does not belong there, and keeps what was written."""
         shutil.rmtree(self._news)
         for file in self._folder.glob(f"*/*/*/{self._name}.parquet"):
-            if str(file.relative_to(self._folder)) not in sums:
+            if str(file.relative_to(self._folder)) not in manifest.sums:
                 file.unlink()
-        if touched or not manifest.sums:
-            durable.replace(self._place, msgspec.json.encode(_Manifest(FORMAT, self._request.text, sessions, sums)))
-        return Exported(len(read), len(touched) * len(PARTS), len(sessions))
+        if manifest != former or not self._place.exists():
+            durable.replace(self._place, msgspec.json.encode(manifest))
 
     @property
     def _place(self) -> Path:
@@ -160,7 +161,8 @@ class _Export:
         except (OSError, msgspec.MsgspecError, ValueError):
             return _Manifest()
         is_like_now = (manifest.format, manifest.text) == (FORMAT, self._request.text)
-        return manifest if is_like_now else _Manifest()
+        is_sound = all(_PARTITION.fullmatch(one.partition) for one in manifest.sessions.values())
+        return manifest if is_like_now and is_sound else _Manifest()
 
     def _key(self, session: str, tips: Mapping[str, str]) -> str:
         parts = (models.MODELS_DATE, str(self._store.path.parent), self._writer(session))
@@ -191,37 +193,30 @@ class _Export:
         partition = f"month={rows.sessions[0].started[:7]}/writer={place.writer}"
         folder = self._news / partition
         folder.mkdir(parents=True, exist_ok=True)
-        for part, values in zip(PARTS, rows, strict=True):
+        encode = msgspec.json.Encoder().encode_lines
+        for part in PARTS:
             with (folder / f"{part}.json").open("ab") as file:
-                file.write(msgspec.json.Encoder().encode_lines(values))
+                file.write(encode(getattr(rows, part)))
         return partition
 
-    def _write(self, partition: str, kept: set[str]) -> dict[str, str]:
+    def _write(self, partition: str, unchanged: list[str]) -> dict[str, str]:
         """Writes the files of a partition: of the sessions that are kept their old rows, of all else the new ones."""
         sums = {}
         self._connection.execute("CREATE OR REPLACE TEMP TABLE kept (session VARCHAR)")
-        if kept:
-            self._connection.execute("INSERT INTO kept SELECT unnest(?)", [sorted(kept)])
+        if unchanged:
+            self._connection.execute("INSERT INTO kept SELECT unnest(?)", [unchanged])
         for part, row in PARTS.items():
             file = self._file(part, partition)
-            target, news = self._folder / file, self._news / partition / f"{part}.json"
-            new = self._news / "new.parquet"
-            parts = []
-            if news.exists():
-                parts.append(f"SELECT * FROM read_json({_quoted(news)}, format='newline_delimited', "
-                             f"columns={_columns(row)})")  # fmt: skip
-            if kept:
-                names = ", ".join(f'"{name}"' for name in row.__struct_fields__)
-                parts.append(f"SELECT {names} FROM read_parquet({_quoted(target)}, hive_partitioning=false) "
-                             "SEMI JOIN kept USING (session)")  # fmt: skip
-            if not parts:
-                target.unlink(missing_ok=True)
-                continue
-            rows = " UNION ALL BY NAME ".join(parts)
-            self._connection.execute(f"COPY ({rows}) TO {_quoted(new)} (FORMAT parquet, COMPRESSION zstd)")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            sums[file] = _sum(new)
-            os.replace(new, target)
+            old, news = self._folder / file, self._news / partition / f"{part}.json"
+            sources = [_of_lines(news, row)] if news.exists() else []
+            sources += [_of_kept(old, row)] if unchanged else []
+            if sources:
+                new = self._news / "new.parquet"
+                rows = " UNION ALL BY NAME ".join(sources)
+                self._connection.execute(f"COPY ({rows}) TO {_quoted(new)} (FORMAT parquet, COMPRESSION zstd)")
+                old.parent.mkdir(parents=True, exist_ok=True)
+                sums[file] = _sum(new)
+                os.replace(new, old)
         return sums
 
     def _file(self, part: str, partition: str) -> str:
@@ -232,15 +227,34 @@ def _partition(file: str) -> str:
     return file.partition("/")[2].rpartition("/")[0]
 
 
+def _of_lines(file: Path, row: type[Row]) -> str:
+    """The rows of a file of JSON lines, in SQL."""
+    return f"SELECT * FROM read_json({_quoted(file)}, format='newline_delimited', columns={_columns(row)})"  # noqa: S608
+
+
+def _of_kept(file: Path, row: type[Row]) -> str:
+    """The rows of a Parquet file whose sessions are kept, in SQL."""
+    names = ", ".join(f'"{name}"' for name in row.__struct_fields__)
+    rows = f"SELECT {names} FROM read_parquet({_quoted(file)}, hive_partitioning=false)"  # noqa: S608 - names of ours
+    return f"{rows} SEMI JOIN kept USING (session)"
+
+
+def columns(row: type[Row]) -> Iterator[tuple[str, str, str]]:
+    """The name of each column of a row, its type in SQL, and its description."""
+    hints, described = get_type_hints(row), get_type_hints(row, include_extras=True)
+    for name in row.__struct_fields__:
+        kind = (
+            "TIMESTAMP"
+            if name in _TIMES
+            else next(sql for hint, sql in _TYPES.items() if hints[name] in (hint, hint | None))
+        )
+        metadata = getattr(described[name], "__metadata__", ())
+        yield name, kind, metadata[0].description if metadata else ""
+
+
 def _columns(row: type[Row]) -> str:
     """The types of a row's columns, as DuckDB takes them."""
-    hints = get_type_hints(row)
-    types = {name: "TIMESTAMP" if name in _TIMES else _type(hints[name]) for name in row.__struct_fields__}
-    return "{" + ", ".join(f"'{name}': '{kind}'" for name, kind in types.items()) + "}"
-
-
-def _type(hint: Any) -> str:
-    return next(kind for one, kind in _TYPES.items() if hint in (one, one | None))
+    return "{" + ", ".join(f"'{name}': '{kind}'" for name, kind, _ in columns(row)) + "}"
 
 
 def _quoted(path: Path) -> str:

@@ -38,7 +38,7 @@ class SessionRow(Row, frozen=True, kw_only=True):
     steps: int
     blocks: int
     bytes: Annotated[int, column("of all bodies")]
-    left: Annotated[int, column("blocks that are out of the prompt")]
+    blocks_left: Annotated[int, column("blocks that are out of the prompt")]
     reads: Annotated[int, column("how often blocks that had left were read")]
     compactions: Annotated[int, column("of its host's, and summaries of ours")]
     title: Annotated[str | None, column("the recording's title; null without text")]
@@ -56,7 +56,7 @@ class CallRow(Row, frozen=True, kw_only=True):
     model: Annotated[str, column("as the reply names it, else the scope's")]
     branch: str
     planner: Annotated[bool, column("whether a policy asked, rather than the agent")]
-    counted: Annotated[bool, column("whether the provider's count is recorded; without it, tokens are 0")]
+    has_usage: Annotated[bool, column("whether the provider's count is recorded; without it, tokens are 0")]
     fresh: Annotated[int, column("tokens of the prompt that were neither read from the cache nor written into it")]
     cache_read: int
     cache_written: int
@@ -65,6 +65,10 @@ class CallRow(Row, frozen=True, kw_only=True):
     waited: Annotated[
         int | None,
         column("seconds since the step before it in the same turn, for the model and its tools; null for the first"),
+    ]
+    pause: Annotated[int | None, column("seconds since the call before it in the scope; null for the first")]
+    before: Annotated[
+        int | None, column("tokens of that call's prompt, which the provider's cache may have; null if not counted")
     ]
     tools: Annotated[list[str], column("the tools that its reply called, one a call")]
     failed: Annotated[list[str], column("those of them whose result is an error")]
@@ -90,7 +94,9 @@ class BlockRow(Row, frozen=True, kw_only=True):
     group: str
     removed_by: str
     reads: int
-    left_step: Annotated[int | None, column("the scope's step when it left the prompt; null if it is there, or unknown")]
+    left_step: Annotated[
+        int | None, column("the scope's step when it left the prompt; null if it is there, or unknown")
+    ]
     text: Annotated[str | None, column("what it holds, without secrets; null without text")]
 
 

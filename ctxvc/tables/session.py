@@ -1,4 +1,4 @@
-"""The rows of one session, of its commits and of the ledgers at its tips. What is in no commit yet is not among them."""
+"""The rows of one session, of its commits and of the ledgers at its tips. What is in no commit yet is left out."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry, Moment
 from ctxvc.store.store import Store
 from ctxvc.tables.rows import BlockRow, CallRow, EventRow, FileRow, Rows, SessionRow
+from ctxvc.tokens.models import Usage
 
 #: What a call does to a file, as far as it is counted.
 ACTS = frozenset({"read", "edited", "wrote", "deleted"})
@@ -59,7 +60,7 @@ def rows_of(
     own, _ = lines(store, tips.values())
     reader = _Session(store, place, own, clean, text=text)
     for line in own:
-        reader.read(line, files=files)
+        reader.add_line(line, files=files)
     current = store.current_scope(place.session, tips)
     reader.rows.sessions.append(reader.session(revision.moment(store, tips.get(current) or own[0].tip)))
     return reader.rows
@@ -72,6 +73,13 @@ class _Step(NamedTuple):
     step: int
     turn: int
     time: str
+
+
+class _Call(NamedTuple):
+    """A call of the agent's, and its usage, all 0 if it is not counted."""
+
+    entry: Entry
+    usage: Usage
 
 
 class _Session:
@@ -92,7 +100,7 @@ class _Session:
         self._started = _time(source.started) if source else ""
         self._title = source.title if source else ""
 
-    def read(self, line: Line, *, files: bool) -> None:
+    def add_line(self, line: Line, *, files: bool) -> None:
         """Adds the calls, events, blocks and files of a line."""
         at = revision.moment(self._store, line.tip)
         rows = list(at.ledger.rows())
@@ -102,8 +110,8 @@ class _Session:
             if row.role == "assistant":
                 replies.setdefault(row.step, []).append(row)
         steps: dict[int, _Step] = {}
-        step = before = None
-        left: dict[str, int] = {}
+        step = before = former = None
+        leaving: dict[str, int] = {}
         for entry in line.entries:
             op = entry.trailers.get("Ctxvc-Op", "")
             if op in ("step", "ask"):
@@ -112,22 +120,30 @@ class _Session:
                     steps[step.step] = step
                 reply = replies.get(step.step, []) if op == "step" and step else []
                 waited = _waited(before, step) if op == "step" else None
-                self._add_call(line, entry, step, reply, failed, waited)
+                former = self._add_call(line, entry, step, reply, failed, waited, former)
             elif op not in _NO_EVENTS:
                 newest = step.step if step else 0
                 self._add_event(line, entry, op, newest)
                 if op in _LEAVING:
-                    left |= dict.fromkeys(_NAMES.findall(entry.trailers.get("Ctxvc-Blocks", "")), newest)
-        self._add_blocks(line, at, rows, steps, left)
+                    leaving |= dict.fromkeys(_NAMES.findall(entry.trailers.get("Ctxvc-Blocks", "")), newest)
+        self._add_blocks(line, at, rows, steps, leaving)
         if files:
             self._add_files(line, at, rows, steps, failed)
 
     def _add_call(
-        self, line: Line, entry: Entry, step: _Step | None, reply: list[Row], failed: set[str], waited: int | None
-    ) -> None:
+        self,
+        line: Line,
+        entry: Entry,
+        step: _Step | None,
+        reply: list[Row],
+        failed: set[str],
+        waited: int | None,
+        former: _Call | None,
+    ) -> _Call | None:
+        """Adds the call of a commit, if it has one; gives the newest call of the agent by then."""
         cost = call_cost(self._store, entry)
         if cost is None and not reply:
-            return
+            return former
         calls = [row for row in reply if row.kind == "tool_use"]
         self.rows.calls.append(
             CallRow(
@@ -141,18 +157,22 @@ class _Session:
                 model=_one_line((cost.model if cost else entry.trailers.get("Ctxvc-Model", "")) or self._model),
                 branch=self._branch,
                 planner=entry.trailers.get("Ctxvc-Op") == "ask",
-                counted=cost is not None,
+                has_usage=cost is not None,
                 fresh=cost.usage.fresh if cost else 0,
                 cache_read=cost.usage.read if cost else 0,
                 cache_written=cost.usage.written if cost else 0,
                 output=cost.usage.reply if cost else 0,
                 cost=cost.dollars if cost else None,
                 waited=waited,
+                pause=max(0, entry.time - former.entry.time) if former else None,
+                before=former.usage.prompt if former and former.usage.prompt else None,
                 tools=[_one_line(row.tool) for row in calls],
                 failed=[_one_line(row.tool) for row in calls if row.call in failed],
                 changed=_one_line(entry.trailers.get("Ctxvc-Changed", "")),
             )
         )
+        is_agents = entry.trailers.get("Ctxvc-Op") == "step"
+        return _Call(entry, cost.usage if cost else Usage()) if is_agents else former
 
     def _add_event(self, line: Line, entry: Entry, op: str, step: int) -> None:
         trailers = entry.trailers
@@ -174,7 +194,7 @@ class _Session:
         )
 
     def _add_blocks(
-        self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], left: Mapping[str, int]
+        self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], leaving: Mapping[str, int]
     ) -> None:
         compacted = [event.step for event in self.rows.events if event.scope == line.name and event.op == "compact"]
         start = timestamp.iso(line.entries[0].time)
@@ -202,14 +222,12 @@ class _Session:
                     group=row.group,
                     removed_by=_one_line(row.removed_by),
                     reads=row.reads,
-                    left_step=None if row.present else _left(row, left, compacted),
+                    left_step=None if row.present else _left(row, leaving, compacted),
                     text=self._clean(_text(row, at)) if self._text else None,
                 )
             )
 
-    def _add_files(
-        self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], failed: set[str]
-    ) -> None:
+    def _add_files(self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], failed: set[str]) -> None:
         folder = caption.folder_of(at.ledger)
         results = {row.call: row.bytes for row in rows if row.kind == "tool_result"}
         for row in rows:
@@ -256,7 +274,7 @@ class _Session:
             steps=meta.counters.step,
             blocks=len(blocks),
             bytes=sum(block.bytes for block in blocks),
-            left=sum(block.state not in PRESENT for block in blocks),
+            blocks_left=sum(block.state not in PRESENT for block in blocks),
             reads=sum(block.reads for block in blocks),
             compactions=sum(event.op in COMPACTIONS for event in self.rows.events),
             title=_one_line(self._clean(self._title), _TITLE) if self._text else None,
@@ -281,11 +299,11 @@ def _waited(before: _Step | None, step: _Step | None) -> int | None:
     return max(0, step.entry.time - before.entry.time)
 
 
-def _left(row: Row, left: Mapping[str, int], compacted: list[int]) -> int | None:
+def _left(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
     """The step at which a block left, as far as the commits say."""
     if row.removed_by == "host":
         return next((step for step in compacted if step >= row.step), None)
-    return left.get(row.id, left.get(row.group))
+    return leaving.get(row.id, leaving.get(row.group))
 
 
 def _text(row: Row, at: Moment) -> str:
@@ -293,6 +311,6 @@ def _text(row: Row, at: Moment) -> str:
     return text.encode("utf-8", "replace").decode()  # a lone surrogate is no text to other programs
 
 
-def _one_line(text: str, most: int = 200) -> str:
+def _one_line(text: str, width: int = 200) -> str:
     """A recorded text as a value that a file and a terminal can have: one line, without signs that steer."""
-    return text and display.one_line(text, most)
+    return text and display.one_line(text, width)

@@ -73,13 +73,13 @@ def summed(
     part = kinds[-1]
     all_tips = store.all_tips()
     keys = {name: _key(tips, part) for name, tips in all_tips.items()}
-    known: dict[str, Summed] = {}
+    cached: dict[str, Summed] = {}
     shards = [f"stats-{part}-{number:x}.json" for number in range(_SHARDS)]
     for shard in shards:
-        known |= local_cache.load(store, shard, dict[str, Summed]) or {}
-    current = {name: one for name, one in known.items() if keys.get(name) == one.key}
+        cached |= local_cache.load(store, shard, dict[str, Summed]) or {}
+    current = {name: one for name, one in cached.items() if keys.get(name) == one.key}
     stale = [name for name in all_tips if name not in current]
-    changed = {_shard(name) for name in known.keys() - all_tips.keys()}
+    changed = {_shard(name) for name in cached.keys() - all_tips.keys()}
     for number, name in enumerate(stale):
         progress(number, len(stale))
         try:
@@ -101,7 +101,7 @@ def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[s
 
     Days and weeks come in their order, all else by cost and tokens.
     """
-    found: dict[str, Sums] = {}
+    sums_of: dict[str, Sums] = {}
     sessions: dict[str, set[tuple[str, str]]] = {}
     for source in sources:
         for session, one in source.sessions.items():
@@ -111,9 +111,9 @@ def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[s
                 if cell.day < since:
                     continue
                 name = _name(by, source, session, one, cell)
-                found.setdefault(name, Sums()).add(cell.sums)
+                sums_of.setdefault(name, Sums()).add(cell.sums)
                 sessions.setdefault(name, set()).add((source.project, session))
-    result = [Line(name=name, sessions=len(sessions[name]), sums=one) for name, one in found.items()]
+    result = [Line(name=name, sessions=len(sessions[name]), sums=one) for name, one in sums_of.items()]
     if by in ("day", "week"):
         return sorted(result, key=lambda line: line.name)
     return sorted(result, key=lambda line: (-line.sums.cost, -line.sums.usage.prompt, line.name))

@@ -17,7 +17,8 @@ NONE = "(none)"
 
 class Sums(msgspec.Struct, array_like=True, kw_only=True):
     """`calls` are those of models, of which `uncounted` have no count of the provider's and `unpriced` a count and no
-    price. `waited` is in seconds, `left` and `left_bytes` are blocks out of the prompt, `reads` how often they were read.
+    price. `waited` is in seconds; `blocks_left` and `bytes_left` are blocks out of the prompt, `reads` how often those
+    were read.
     """
 
     calls: int = 0
@@ -30,13 +31,13 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
     failed: int = 0
     waited: int = 0
     compactions: int = 0
-    left: int = 0
-    left_bytes: int = 0
+    blocks_left: int = 0
+    bytes_left: int = 0
     reads: int = 0
 
-    def add(self, other: Sums) -> None:
+    def add(self, addend: Sums) -> None:
         for name in _NAMES:
-            if value := getattr(other, name):
+            if value := getattr(addend, name):
                 setattr(self, name, getattr(self, name) + value)
 
 
@@ -62,7 +63,7 @@ def by_model(rows: Rows) -> list[Cell]:
         sums = cells.at(*place)
         sums.add(_of_call(call, _usage(call), call.cost))
         sums.calls += 1
-        sums.uncounted += not call.counted
+        sums.uncounted += not call.has_usage
         sums.tool_calls += len(call.tools)
         sums.failed += len(call.failed)
         if not call.planner and (call.scope, call.turn) not in turns:
@@ -92,7 +93,7 @@ def by_tool(rows: Rows) -> list[Cell]:
         for name in dict.fromkeys(names):
             sums = cells.at(call.time[:10], name)
             sums.calls += 1
-            sums.uncounted += not call.counted
+            sums.uncounted += not call.has_usage
         for name in call.failed:
             cells.at(call.time[:10], name).failed += 1
     for block in rows.blocks:
@@ -115,7 +116,7 @@ def by_file(rows: Rows) -> list[Cell]:
             sums = cells.at(call.time[:10], name)
             sums.add(part)
             sums.calls += 1
-            sums.uncounted += not call.counted
+            sums.uncounted += not call.has_usage
             sums.tool_calls += count
             sums.failed += failed
     return cells.all()
@@ -138,7 +139,7 @@ def _usage(call: CallRow) -> Usage:
 
 def _of_call(call: CallRow, usage: Usage, cost: float | None) -> Sums:
     return Sums(
-        usage=usage, cost=cost or 0.0, unpriced=int(call.counted and call.cost is None), waited=call.waited or 0
+        usage=usage, cost=cost or 0.0, unpriced=int(call.has_usage and call.cost is None), waited=call.waited or 0
     )
 
 
@@ -146,7 +147,7 @@ def _divided(call: CallRow, parts: int) -> Iterator[Sums]:
     """What a call took in so many parts, which add up to it: whole tokens and seconds, the first parts have more."""
     shares = zip(*(_shares(count, parts) for count in (*_usage(call), call.waited or 0)), strict=True)
     for number, (*usage, waited) in enumerate(shares):
-        unpriced = int(number == 0 and call.counted and call.cost is None)
+        unpriced = int(number == 0 and call.has_usage and call.cost is None)
         yield Sums(usage=Usage(*usage), cost=(call.cost or 0.0) / parts, unpriced=unpriced, waited=waited)
 
 
@@ -157,8 +158,8 @@ def _shares(count: int, parts: int) -> Sequence[int]:
 
 def _add_block(sums: Sums, state: str, size: int, reads: int) -> None:
     if state not in PRESENT:
-        sums.left += 1
-        sums.left_bytes += size
+        sums.blocks_left += 1
+        sums.bytes_left += size
     sums.reads += reads
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc.tokens.models import RATES, Rates, _plain_name
+
 #: The model, and the tokens of a call: fresh, written into the cache, read from it, of the reply.
 Call = tuple[str, tuple[int, int, int, int]]
 NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")

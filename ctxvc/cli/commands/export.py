@@ -165,7 +165,9 @@ _SHOWN = 4
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.option("--file", "files", metavar="FILE", multiple=True, help="agent-trace: only this file; may be repeated.")
-@click.option("--since", metavar="TIME", help="parquet: no sessions without a commit since then that are not there yet.")
+@click.option(
+    "--since", metavar="TIME", help="parquet: no sessions without a commit since then that are not there yet."
+)
 @click.option("--text", is_flag=True, help="parquet: with titles and the blocks' texts, without secrets.")
 @click.option("--all-projects", is_flag=True, help="parquet: all your projects on this machine.")
 @json_option
@@ -252,9 +254,7 @@ def _export_bundle(app: App, revision: str, target: Path | None) -> None:
             app.output.note("the step under way is not in it")
 
 
-def _export_table(
-    app: App, revision: str, target: Path | None, since: str, *, text: bool, all_projects: bool
-) -> None:
+def _export_table(app: App, revision: str, target: Path | None, since: str, *, text: bool, all_projects: bool) -> None:
     """Brings the table in a folder up to date."""
     if target is None or target == Path("-") or revision != "HEAD":
         raise click.UsageError(f"--format {PARQUET} requires -o FOLDER, and takes all sessions: no REV")

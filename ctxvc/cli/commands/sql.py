@@ -47,9 +47,7 @@ def sql(app: App, statement: str, shell: bool, places: tuple[str, ...], all_proj
     raise_unreadable(unreadable)
 
 
-def _places(
-    app: App, places: tuple[str, ...], unreadable: list[CtxvcError], *, all_projects: bool
-) -> dict[str, str]:
+def _places(app: App, places: tuple[str, ...], unreadable: list[CtxvcError], *, all_projects: bool) -> dict[str, str]:
     if places:
         return {place if "://" in place else str(app.folder / place): "*" for place in places}
     if all_projects:
@@ -98,8 +96,10 @@ def _print(app: App, result: Result) -> None:
 
 def _cell(value: Any) -> Cell:
     match value:
-        case None | bool() | str():
-            return {None: "", True: "true", False: "false"}.get(value, value)
+        case None | str():
+            return value
+        case bool():
+            return str(value).lower()
         case int():
             return value
         case float():

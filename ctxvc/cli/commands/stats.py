@@ -22,7 +22,7 @@ from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
 _NAMES = [name for name in get_args(By) if name]
-#: Cells of the chart, and the most lines of it on a terminal, where the rest is one.
+#: Cells of the chart, and the largest lines of it on a terminal, where the rest is one.
 _BAR, _MOST = 16, 40
 
 
@@ -106,8 +106,8 @@ def _item(line: Line) -> StatsItem:
         tool_calls=sums.tool_calls,
         failed=sums.failed,
         compactions=sums.compactions,
-        left=sums.left,
-        left_bytes=sums.left_bytes,
+        blocks_left=sums.blocks_left,
+        bytes_left=sums.bytes_left,
         reads=sums.reads,
     )
 
@@ -124,15 +124,15 @@ def _table(answer: Statistics, *, terminal: bool) -> Table:
     ]  # fmt: skip
     rows = [_cells(item) for item in answer.items]
     if terminal:
-        shown = slice(-_MOST, None) if answer.by in ("day", "week") else slice(0, _MOST)
-        items = answer.items[shown]
+        part = slice(-_MOST, None) if answer.by in ("day", "week") else slice(0, _MOST)
+        items = answer.items[part]
         values = [item.cost or 0.0 for item in items]
         if not any(values):
             values = [float(item.fresh + item.cache_read + item.cache_written) for item in items]
-        most = max(values, default=0.0)
+        largest = max(values, default=0.0)
         rows = [
-            [*cells, Styled(charts.bar(value, most, _BAR), "cyan")]
-            for cells, value in zip(rows[shown], values, strict=True)
+            [*cells, Styled(charts.bar(value, largest, _BAR), "cyan")]
+            for cells, value in zip(rows[part], values, strict=True)
         ]
         columns.append(Column("", least=_BAR))
         if len(answer.items) > len(rows):
@@ -147,7 +147,7 @@ def _cells(item: StatsItem) -> list[Cell]:
     return [
         item.name, item.sessions, item.turns, item.calls, Tokens(item.fresh), Tokens(item.cache_read),
         Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, _time(item.waited),
-        item.tool_calls, item.failed, item.compactions, item.left, item.reads,
+        item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
     ]  # fmt: skip
 
 
@@ -175,8 +175,8 @@ class StatsItem(Item, frozen=True, kw_only=True):
     tool_calls: int
     failed: Annotated[int, described("tool calls with an error as their result")]
     compactions: Annotated[int, described("of hosts, and summaries of ours; 0 by tool and by file")]
-    left: Annotated[int, described("blocks of these calls that are out of the prompt; 0 by file")]
-    left_bytes: int
+    blocks_left: Annotated[int, described("blocks of these calls that are out of the prompt; 0 by file")]
+    bytes_left: int
     reads: Annotated[int, described("how often such blocks were read; 0 by file")]
 
 

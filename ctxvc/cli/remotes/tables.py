@@ -26,13 +26,13 @@ def export(app: App, folder: Path, since: str, *, text: bool, all_projects: bool
     unreadable: list[CtxvcError] = []
     seconds = seconds_of(since, time.time()) if since else 0
     if all_projects:
-        done = [_update(store, folder, unreadable, seconds, text=text) for store in app.all_stores(unreadable)]
+        exports = [_update(store, folder, unreadable, seconds, text=text) for store in app.all_stores(unreadable)]
     else:
         with app.store() as store:
-            done = [_update(store, folder, unreadable, seconds, text=text)]
+            exports = [_update(store, folder, unreadable, seconds, text=text)]
     raise_unreadable(unreadable)
-    read, files, sessions = (sum(one[at] for one in done) for at in range(3))
-    return ExportedTable(folder=str(folder), sessions=sessions, read=read, files=files)
+    updated, files, sessions = (sum(one[at] for one in exports) for at in range(3))
+    return ExportedTable(folder=str(folder), sessions=sessions, updated=updated, files=files)
 
 
 def refreshed(store: Store, unreadable: list[CtxvcError]) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def refreshed(store: Store, unreadable: list[CtxvcError]) -> tuple[str, str]:
 
 def sentence(answer: ExportedTable) -> str:
     """What was written, for people."""
-    written = f"{counted(answer.read, 'session')} written anew" if answer.files else "nothing new"
+    written = f"{counted(answer.updated, 'session')} written anew" if answer.files else "nothing new"
     return f"{safe(answer.folder)}: {written}, {answer.sessions:,} in it"
 
 
@@ -60,5 +60,5 @@ class ExportedTable(Answer, frozen=True, kw_only=True, tag="ctxvc.export_table/1
 
     folder: str
     sessions: Annotated[int, described("sessions of the stores in the folder")]
-    read: Annotated[int, described("those of them that are new or have changed")]
+    updated: Annotated[int, described("those of them that are new or have changed")]
     files: Annotated[int, described("files that were written")]

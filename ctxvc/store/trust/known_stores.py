@@ -58,8 +58,8 @@ def remember_table(path: Path, folder: Path) -> None:
     """Remembers that the folder has the store's table. Raises: Refused without a data folder: a purge could not find
     it."""
     place = real(folder)
-    with recorded(make_id(path)) as (file, remembered):
-        remembered = remembered or Remembered(path=real(path))
+    with recorded(make_id(path)) as (file, former):
+        remembered = former or Remembered(path=real(path))
         if place not in remembered.tables:
             write(file, msgspec.structs.replace(remembered, tables=(*remembered.tables, place)))
 
