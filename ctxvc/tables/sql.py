@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxvc.errors import BadInput, NotFound
-from ctxvc.tables.parquet import connect
+from ctxvc.tables.parquet import columns, connect
 from ctxvc.tables.rows import PARTS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+
+#: The name that stands for every store's.
+ANY = "*"
 
 
 class Result(NamedTuple):
@@ -24,19 +29,36 @@ class Table:
     """The table in some folders, or at addresses that DuckDB reads (`s3://…`). Use it as a context manager."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
-        """`places` are the folders, each with the name of the store whose files count there; `*` is any.
+        """`places` are the folders, each with the name of the store whose files count there, or `ANY`.
 
-        Raises: Refused without the extra; NotFound if there is no table; BadInput.
+        Raises: Refused without the extra; NotFound if there is no table that can be read. A store may have none yet.
         """
         self._connection: DuckDBPyConnection = connect(network=any("://" in place for place in places))
-        for part in PARTS:
-            files = ", ".join(_quoted(f"{_literal(at)}/{part}/*/*/{name}.parquet") for at, name in places.items())
-            options = "hive_partitioning=true, hive_types_autocast=false, union_by_name=true"
-            try:
-                self._connection.execute(f"CREATE VIEW {part} AS FROM read_parquet([{files}], {options})")
-            except Exception as error:
-                self.close()
-                raise _failure(error, [*places]) from error
+        try:
+            for part in PARTS:
+                self._add_view(part, places)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_view(self, part: str, places: Mapping[str, str]) -> None:
+        import duckdb
+
+        patterns = [
+            f"{_literal(at)}/{part}/*/*/{name}.parquet"
+            for at, name in places.items()
+            if name == ANY or next(Path(at).glob(f"{part}/*/*/{name}.parquet"), None)
+        ]
+        if not patterns:
+            nothing = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind, _ in columns(PARTS[part]))
+            self._connection.execute(f"CREATE VIEW {part} AS SELECT {nothing}, '' AS month WHERE false")
+            return
+        files = ", ".join(map(_quoted, patterns))
+        options = "hive_partitioning=true, hive_types_autocast=false, union_by_name=true"
+        try:
+            self._connection.execute(f"CREATE VIEW {part} AS FROM read_parquet([{files}], {options})")
+        except duckdb.Error as error:
+            raise NotFound(f"no table in {', '.join(places)}: {error}", hint="name folders of exports") from error
 
     def __enter__(self) -> Table:
         return self
@@ -58,14 +80,6 @@ class Table:
             return Result([str(column[0]) for column in cursor.description], cursor.fetchall())
         except duckdb.Error as error:
             raise BadInput(str(error), hint="`DESCRIBE calls` lists the columns of a part") from error
-
-
-def _failure(error: Exception, places: Sequence[str]) -> Exception:
-    import duckdb
-
-    if isinstance(error, duckdb.IOException) and "No files found" in str(error):
-        return NotFound(f"no table in {', '.join(places)}", hint="export it first")
-    return BadInput(str(error)) if isinstance(error, duckdb.Error) else error
 
 
 def _literal(place: str) -> str:

@@ -49,7 +49,7 @@ def sql(app: App, statement: str, shell: bool, places: tuple[str, ...], all_proj
 
 def _places(app: App, places: tuple[str, ...], unreadable: list[CtxvcError], *, all_projects: bool) -> dict[str, str]:
     if places:
-        return {place if "://" in place else str(app.folder / place): "*" for place in places}
+        return {place if "://" in place else str(app.folder / place): questions.ANY for place in places}
     if all_projects:
         return dict(tables.refreshed(store, unreadable) for store in app.all_stores(unreadable))
     with app.store() as store:
