@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,6 +14,15 @@ from ctxvc.tokens.models import Usage
 
 #: The name of what called no tool, or touched no file.
 NONE = "(none)"
+
+
+class _Part(NamedTuple):
+    """What a call took, or a part of it."""
+
+    usage: Usage
+    cost: float
+    unpriced: int
+    waited: int
 
 
 class Sums(msgspec.Struct, array_like=True, kw_only=True):
@@ -34,6 +44,13 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
     blocks_left: int = 0
     bytes_left: int = 0
     reads: int = 0
+
+    def take(self, part: _Part) -> None:
+        """Adds what a call took, or a part of it."""
+        self.usage += part.usage
+        self.cost += part.cost
+        self.unpriced += part.unpriced
+        self.waited += part.waited
 
     def add(self, addend: Sums) -> None:
         for name in _NAMES:
@@ -61,7 +78,7 @@ def by_model(rows: Rows) -> list[Cell]:
         place = call.time[:10], call.model
         models.setdefault((call.scope, call.step), place)
         sums = cells.at(*place)
-        sums.add(_of_call(call, _usage(call), call.cost))
+        sums.take(_part(call))
         sums.calls += 1
         sums.uncounted += not call.has_usage
         sums.tool_calls += len(call.tools)
@@ -88,7 +105,7 @@ def by_tool(rows: Rows) -> list[Cell]:
         names = call.tools or [NONE]
         for name, part in zip(names, _divided(call, len(names)), strict=True):
             sums = cells.at(call.time[:10], name)
-            sums.add(part)
+            sums.take(part)
             sums.tool_calls += name != NONE
         for name in dict.fromkeys(names):
             sums = cells.at(call.time[:10], name)
@@ -114,7 +131,7 @@ def by_file(rows: Rows) -> list[Cell]:
         files = touched.get(call.commit) or {NONE: (0, 0)}
         for (name, (count, failed)), part in zip(files.items(), _divided(call, len(files)), strict=True):
             sums = cells.at(call.time[:10], name)
-            sums.add(part)
+            sums.take(part)
             sums.calls += 1
             sums.uncounted += not call.has_usage
             sums.tool_calls += count
@@ -133,22 +150,21 @@ class _Cells:
         return [Cell(day, name, sums) for (day, name), sums in self._sums.items()]
 
 
-def _usage(call: CallRow) -> Usage:
-    return Usage(call.fresh, call.cache_written, call.cache_read, call.output)
+def _part(call: CallRow) -> _Part:
+    usage = Usage(call.fresh, call.cache_written, call.cache_read, call.output)
+    return _Part(usage, call.cost or 0.0, int(call.has_usage and call.cost is None), call.waited or 0)
 
 
-def _of_call(call: CallRow, usage: Usage, cost: float | None) -> Sums:
-    return Sums(
-        usage=usage, cost=cost or 0.0, unpriced=int(call.has_usage and call.cost is None), waited=call.waited or 0
-    )
-
-
-def _divided(call: CallRow, parts: int) -> Iterator[Sums]:
+def _divided(call: CallRow, parts: int) -> list[_Part]:
     """What a call took in so many parts, which add up to it: whole tokens and seconds, the first parts have more."""
-    shares = zip(*(_shares(count, parts) for count in (*_usage(call), call.waited or 0)), strict=True)
-    for number, (*usage, waited) in enumerate(shares):
-        unpriced = int(number == 0 and call.has_usage and call.cost is None)
-        yield Sums(usage=Usage(*usage), cost=(call.cost or 0.0) / parts, unpriced=unpriced, waited=waited)
+    whole = _part(call)
+    if parts == 1:
+        return [whole]
+    shares = zip(*(_shares(count, parts) for count in (*whole.usage, whole.waited)), strict=True)
+    return [
+        _Part(Usage(*usage), whole.cost / parts, whole.unpriced if number == 0 else 0, waited)
+        for number, (*usage, waited) in enumerate(shares)
+    ]
 
 
 def _shares(count: int, parts: int) -> Sequence[int]:
