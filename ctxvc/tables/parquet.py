@@ -37,7 +37,7 @@ _PARTITION = re.compile(rf"month=[0-9]{{4}}-[0-9]{{2}}/writer={_WRITER.pattern}"
 _MEMORY = "400MB"
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     """A session that is in the folder: `key` tells of which tips, `partition` is where."""
 
     key: str
@@ -47,7 +47,7 @@ class _Kept(msgspec.Struct, frozen=True):
 class _Manifest(msgspec.Struct, frozen=True):
     format: int = FORMAT
     text: bool = False
-    sessions: dict[str, _Kept] = {}
+    sessions: dict[str, _Entry] = {}
     sums: dict[str, str] = {}  # file → its SHA-256
 
 
@@ -130,7 +130,7 @@ class _Export:
         for number, session in enumerate(stale):
             progress(number, len(stale))
             try:
-                new[session] = _Kept(keys[session], self._write_news(session, tips[session]))
+                new[session] = _Entry(keys[session], self._write_news(session, tips[session]))
             except Damaged as error:
                 unreadable.append(error)
         changed = [one for session, one in manifest.sessions.items() if session not in unchanged]

@@ -58,8 +58,9 @@ class CallRow(Row, frozen=True, kw_only=True):
     planner: Annotated[bool, column("whether a policy asked, rather than the agent")]
     has_usage: Annotated[bool, column("whether the provider's count is recorded; without it, tokens are 0")]
     fresh: Annotated[int, column("tokens of the prompt that were neither read from the cache nor written into it")]
-    cache_read: int
-    cache_written: int
+    cache_read: Annotated[int, column("those that were read from it")]
+    cache_written: Annotated[int, column("those that were written into it")]
+    cache_hour: Annotated[int, column("those of them that stay for an hour, at a higher price")]
     output: int
     cost: Annotated[float | None, column("dollars at list prices; null without a count or a known price")]
     waited: Annotated[

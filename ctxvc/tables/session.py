@@ -161,6 +161,7 @@ class _Session:
                 fresh=cost.usage.fresh if cost else 0,
                 cache_read=cost.usage.read if cost else 0,
                 cache_written=cost.usage.written if cost else 0,
+                cache_hour=cost.usage.hour if cost else 0,
                 output=cost.usage.reply if cost else 0,
                 cost=cost.dollars if cost else None,
                 waited=waited,
@@ -222,7 +223,7 @@ class _Session:
                     group=row.group,
                     removed_by=_one_line(row.removed_by),
                     reads=row.reads,
-                    left_step=None if row.present else _left(row, leaving, compacted),
+                    left_step=None if row.present else _left_step(row, leaving, compacted),
                     text=self._clean(_text(row, at)) if self._text else None,
                 )
             )
@@ -299,7 +300,7 @@ def _waited(before: _Step | None, step: _Step | None) -> int | None:
     return max(0, step.entry.time - before.entry.time)
 
 
-def _left(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
+def _left_step(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
     """The step at which a block left, as far as the commits say."""
     if row.removed_by == "host":
         return next((step for step in compacted if step >= row.step), None)

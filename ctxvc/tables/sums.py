@@ -151,18 +151,18 @@ class _Cells:
 
 
 def _part(call: CallRow) -> _Part:
-    usage = Usage(call.fresh, call.cache_written, call.cache_read, call.output)
+    usage = Usage(call.fresh, call.cache_written, call.cache_read, call.output, call.cache_hour)
     return _Part(usage, call.cost or 0.0, int(call.has_usage and call.cost is None), call.waited or 0)
 
 
 def _divided(call: CallRow, parts: int) -> list[_Part]:
     """What a call took in so many parts, which add up to it: whole tokens and seconds, the first parts have more."""
-    whole = _part(call)
+    undivided = _part(call)
     if parts == 1:
-        return [whole]
-    shares = zip(*(_shares(count, parts) for count in (*whole.usage, whole.waited)), strict=True)
+        return [undivided]
+    shares = zip(*(_shares(count, parts) for count in (*undivided.usage, undivided.waited)), strict=True)
     return [
-        _Part(Usage(*usage), whole.cost / parts, whole.unpriced if number == 0 else 0, waited)
+        _Part(Usage(*usage), undivided.cost / parts, undivided.unpriced if number == 0 else 0, waited)
         for number, (*usage, waited) in enumerate(shares)
     ]
 

@@ -83,6 +83,7 @@ def _asked(table: Path, shared: Path) -> Iterator[Figure]:
     connection = connect()
     sessions = connection.execute(f"SELECT count(*) FROM read_parquet('{table}/sessions/*/*/*.parquet')").fetchone()
     assert sessions
+    shared.mkdir()
     for writer in range(WRITERS):
         for part in PARTS:
             connection.execute(

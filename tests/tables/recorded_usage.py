@@ -1,20 +1,18 @@
-"""`python -m tests.tables.recorded_usage FOLDER`: the providers' usage in the recordings of a folder, added up without
-any code of ctxvc's but its table of prices. `stats` must come to the same tokens and cents."""
+"""`python -m tests.tables.recorded_usage FOLDER`: the usage in its recordings, without our code but the prices."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ctxvc.tokens.models import RATES, Rates, _plain_name
 
-#: The model, and the tokens of a call: fresh, written into the cache, read from it, of the reply.
-Call = tuple[str, tuple[int, int, int, int]]
+#: The model, and the tokens of a call: fresh, written into the cache, read from it, of the reply; written for an hour.
+Call = tuple[str, tuple[int, ...]]
 NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 
 
@@ -30,7 +28,8 @@ def calls(file: Path) -> Iterator[Call]:
                 model = meta.get("model") or model
                 replies[number] = model, tuple(usage.get(name) or 0 for name in NAMES)
             case {"type": "assistant", "message": {"id": name, "usage": usage, **message}}:  # Claude Code
-                replies[name] = message["model"], tuple(usage.get(name) or 0 for name in NAMES)
+                hour = usage.get("cache_creation", {}).get("ephemeral_1h_input_tokens", 0)
+                replies[name] = message["model"], (*(usage.get(name) or 0 for name in NAMES), hour)
             case {"type": "turn_context", "payload": {"model": str(model)}}:  # Codex
                 pass
             case {"payload": {"type": "token_count", "info": {"last_token_usage": usage, "total_token_usage": total}}}:
@@ -43,18 +42,18 @@ def calls(file: Path) -> Iterator[Call]:
     yield from replies.values()
 
 
-def price(model: str, tokens: tuple[int, int, int, int]) -> float:
-    rates, (fresh, written, read, reply) = RATES.get(_plain_name(model), Rates(0, 0)), tokens
+def price(model: str, tokens: tuple[int, ...]) -> float:
+    rates, (fresh, written, read, reply, *hour) = RATES.get(_plain_name(model), Rates(0, 0)), tokens
     long = rates.long if rates.long and fresh + written + read > rates.long.tokens else None
-    prompt = rates.prompt * (fresh + rates.write * written + rates.read * read) * (long.prompt if long else 1)
+    cached = rates.write * written + rates.read * read + (2 - rates.write) * sum(hour)
+    prompt = rates.prompt * (fresh + cached) * (long.prompt if long else 1)
     return (prompt + rates.reply * reply * (long.reply if long else 1)) / 1e6
 
 
 def summed(files: list[Path]) -> tuple[tuple[int, ...], float]:
     """The tokens of all calls, in the order of `Call`, and their price in dollars."""
     every = [call for file in files for call in calls(file) if sum(call[1][:3])]
-    tokens = Counter({at: sum(call[1][at] for call in every) for at in range(4)})
-    return tuple(tokens[at] for at in range(4)), sum(price(*call) for call in every)
+    return tuple(sum(call[1][at] for call in every) for at in range(4)), sum(price(*call) for call in every)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ def rows(draw: st.DrawFn) -> Rows:
         call = CallRow(
             **HEAD, scope="main", commit=f"{number:040}", time=f"2026-03-0{draw(st.integers(1, 2))}T12:00:00Z",
             step=number, turn=1, agent="", model=draw(st.sampled_from(["one", "two"])), branch="", planner=False,
-            has_usage=any(usage), fresh=usage[0], cache_read=usage[1], cache_written=usage[2], output=usage[3],
+            has_usage=any(usage), fresh=usage[0], cache_read=usage[1], cache_written=usage[2],
+            cache_hour=usage[2] // 2, output=usage[3],
             cost=draw(st.none() | st.floats(0, 100)), waited=draw(st.none() | COUNTS), pause=None, before=None,
             tools=tools, failed=tools[:1], changed="",
         )  # fmt: skip

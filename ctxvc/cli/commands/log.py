@@ -278,6 +278,7 @@ class UsageItem(Item, frozen=True, kw_only=True):
     written: Annotated[int, described("prompt tokens written to the provider's cache")]
     read: Annotated[int, described("prompt tokens read from the cache")]
     reply: Annotated[int, described("tokens of the reply")]
+    hour: Annotated[int, described("those of the tokens written that stay in the cache for an hour, at a higher price")]
     dollars: Annotated[float | None, described("by the dated price table; null for a model that it lacks")]
 
 
@@ -293,6 +294,7 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     written: int
     read: int
     reply: int
+    hour: int
     dollars: float
     planner_dollars: Annotated[float, described("the part of `dollars` spent on policies' questions")]
     unpriced: Annotated[int, described("calls not included in `dollars`")]
