@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 from typing import Annotated, get_args
 
@@ -21,13 +21,13 @@ from ctxvc.store.store import Store
 from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
-_NAMES = [name for name in get_args(By) if name]
+NAMES = [name for name in get_args(By) if name]
 #: Cells of the chart, and the largest lines of it on a terminal, where the rest is one.
 _BAR, _MOST = 16, 40
 
 
 @command("stats", "ctxvc stats --since 30d --by model")
-@click.option("--by", type=click.Choice(_NAMES), default="day", show_default=True, help="What has a line of its own.")
+@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="What has a line of its own.")
 @click.option("--since", metavar="TIME", default="", help="Only calls from that day on, as in 2026-02-10, 30d.")
 @all_projects_option
 @click.option("--remote", metavar="NAME", is_flag=False, flag_value="", default=None,
@@ -53,20 +53,24 @@ def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) 
         with app.store() as store:
             only = _on_remote(app, store, remote) if remote is not None else None
             sources = [_source(store, by, unreadable)]
-    lines = statistics.lines(sources, by, first, only)
-    answer = Statistics(
-        by=by,
-        since=first,
-        items=[_item(line) for line in lines],
-        total=_item(statistics.total(sources, first, only)),
-    )
+    answer = answer_of(sources, by, first, only)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.table(_table(answer, terminal=app.output.terminal))
-        if not lines:
+        if not answer.items:
             app.output.note("no calls" + (f" since {first}" if first else "") + ": `ctxvc import` imports sessions")
     raise_unreadable(unreadable)
+
+
+def answer_of(sources: Sequence[Source], by: By, first: str = "", only: Collection[str] | None = None) -> Statistics:
+    """The sums by name, from the `first` day on, of these sessions alone if they are given."""
+    return Statistics(
+        by=by,
+        since=first,
+        items=[_item(line) for line in statistics.lines(sources, by, first, only)],
+        total=_item(statistics.total(sources, first, only)),
+    )
 
 
 def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
