@@ -45,10 +45,12 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    format: int = FORMAT
+    """What is in the folder: `form` tells of which columns, `sums` are the checksums of the files."""
+
+    form: str = ""
     text: bool = False
     sessions: dict[str, _Entry] = {}
-    sums: dict[str, str] = {}  # file → its SHA-256
+    sums: dict[str, str] = {}
 
 
 class Exported(NamedTuple):
@@ -138,7 +140,7 @@ class _Export:
         sums = {file: digest for file, digest in manifest.sums.items() if _partition(file) not in touched}
         for partition in sorted(touched):
             sums |= self._write(partition, [name for name, one in unchanged.items() if one.partition == partition])
-        self._finish(_Manifest(FORMAT, self._request.text, {**unchanged, **new}, sums), manifest)
+        self._finish(_Manifest(_form(), self._request.text, {**unchanged, **new}, sums), manifest)
         return Exported(len(new), len(touched) * len(PARTS), len(unchanged) + len(new))
 
     def _finish(self, manifest: _Manifest, former: _Manifest) -> None:
@@ -160,7 +162,7 @@ class _Export:
             manifest = msgspec.json.decode(self._place.read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, ValueError):
             return _Manifest()
-        is_like_now = (manifest.format, manifest.text) == (FORMAT, self._request.text)
+        is_like_now = (manifest.form, manifest.text) == (_form(), self._request.text)
         is_sound = all(_PARTITION.fullmatch(one.partition) for one in manifest.sessions.values())
         return manifest if is_like_now and is_sound else _Manifest()
 
@@ -250,6 +252,11 @@ def columns(row: type[Row]) -> Iterator[tuple[str, str, str]]:
         )
         metadata = getattr(described[name], "__metadata__", ())
         yield name, kind, metadata[0].description if metadata else ""
+
+
+def _form() -> str:
+    """A text that is another one for other columns."""
+    return f"{FORMAT} {hashlib.sha256(''.join(map(_columns, PARTS.values())).encode()).hexdigest()[:16]}"
 
 
 def _columns(row: type[Row]) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-#: Grows when a column is added, changed or removed.
+#: Grows when what a row says changes.
 FORMAT = 1
 
 

@@ -10,7 +10,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import caption
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.facts import facts
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Meta, Row
 from ctxvc.inspection.call_cost import call_cost
 from ctxvc.report.lines import Line, lines
 from ctxvc.report.prompts import text_of
@@ -62,7 +62,7 @@ def rows_of(
     for line in own:
         reader.add_line(line, files=files)
     current = store.current_scope(place.session, tips)
-    reader.rows.sessions.append(reader.session(revision.moment(store, tips.get(current) or own[0].tip)))
+    reader.rows.sessions.append(reader.session(store.reader.meta(tips.get(current) or own[0].tip)))
     return reader.rows
 
 
@@ -259,9 +259,8 @@ class _Session:
             if fact.act in ACTS and fact.object:
                 yield fact.act, _one_line(self._clean(caption.relative(fact.object, folder)), _PATH)
 
-    def session(self, current: Moment) -> SessionRow:
-        """The row of the session, when all lines are read. `current` is the scope that it stands in."""
-        meta = current.ledger.meta
+    def session(self, meta: Meta) -> SessionRow:
+        """The row of the session, when all lines are read. `meta` is of the scope that it stands in."""
         blocks, times = self.rows.blocks, [entry.time for line in self._own for entry in line.entries]
         return SessionRow(
             **self._head,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
@@ -323,6 +324,7 @@ def is_same(one: str, other: str) -> bool:
     return _plain_name(one) == _plain_name(other)
 
 
+@lru_cache
 def _plain_name(model: str) -> str:
     """The name by which the tables know a model."""
     name = _EDITION.sub("", _ROUTE.sub("", model.lower().removesuffix(_LARGE)), count=1)

@@ -106,7 +106,7 @@ def test_a_damaged_file_is_written_anew_and_never_believed(damage: Any, part: st
     [
         b"",
         b"{}",
-        json.dumps({"format": 1, "sessions": {"demo": {"key": "", "partition": "../../../out"}}}).encode(),
+        json.dumps({"form": "1", "sessions": {"demo": {"key": "", "partition": "../../../out"}}}).encode(),
     ],
 )
 def test_what_is_said_of_the_files_is_not_believed_either(manifest: bytes, run: Run, project: Path) -> None:
