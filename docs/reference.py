@@ -96,7 +96,8 @@ def answers() -> list[type[Answer]]:
         cli.get_command(click.Context(cli), name)
     direct = Answer.__subclasses__()
     types = [answer for base in direct for answer in (base.__subclasses__() or [base])]
-    return sorted(types, key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]))
+    place = {answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]) for answer in types}
+    return sorted(types, key=lambda answer: (place[answer], str(answer.__struct_config__.tag)))
 
 
 def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
