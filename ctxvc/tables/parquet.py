@@ -79,7 +79,7 @@ def connect(*, network: bool = False) -> DuckDBPyConnection:
     except ImportError as error:
         raise Refused("this needs DuckDB, the extra `sql`", hint="pip install 'ctxvc[sql]'") from error
     connection = duckdb.connect()
-    connection.execute(f"SET memory_limit = '{_MEMORY}'; SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+    connection.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
     connection.execute(f"SET autoinstall_known_extensions = {network}")
     return connection
 
@@ -96,6 +96,7 @@ def export(
     The folder is remembered, so that a purge of the store reaches it. Raises: Refused without the extra; CtxvcError.
     """
     connection = connect()
+    connection.execute(f"SET memory_limit = '{_MEMORY}'")
     name = identity.make_id(store.path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -115,6 +115,10 @@ class FileRow(Row, frozen=True, kw_only=True):
     path: Annotated[str, column("below the session's folder, else as the call names it")]
     error: bool
     bytes: Annotated[int, column("of the call and its result")]
+    cost: Annotated[
+        float | None,
+        column("its part of what the model's call cost, which is divided evenly among the files of a step"),
+    ]
 
 
 class EventRow(Row, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -231,11 +232,15 @@ class _Session:
     def _add_files(self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], failed: set[str]) -> None:
         folder = caption.folder_of(at.ledger)
         results = {row.call: row.bytes for row in rows if row.kind == "tool_result"}
+        costs = {call.commit: call.cost for call in self.rows.calls}
+        acts: dict[int, list[tuple[Row, str, str]]] = {}
         for row in rows:
-            step = steps.get(row.step)
-            if row.kind != "tool_use" or step is None:
-                continue  # a call of the scope that it left is that one's
-            for act, path in sorted(set(self._acts(row, at, folder))):
+            if row.kind == "tool_use" and row.step in steps:  # a call of the scope that it left is that one's
+                acts.setdefault(row.step, []).extend((row, *one) for one in sorted(set(self._acts(row, at, folder))))
+        for number, step_acts in acts.items():
+            step, paths = steps[number], Counter(path for _, _, path in step_acts)
+            cost = costs.get(step.entry.commit)
+            for row, act, path in step_acts:
                 self.rows.files.append(
                     FileRow(
                         **self._head,
@@ -250,6 +255,7 @@ class _Session:
                         path=path,
                         error=row.call in failed,
                         bytes=row.bytes + results.get(row.call, 0),
+                        cost=None if cost is None else cost / len(paths) / paths[path],
                     )
                 )
 

@@ -59,6 +59,9 @@ def test_the_answers_are_the_stores(run: Run, project: Path) -> None:
     assert left == [["hostile", "B1", "user", 2]]
     events = sql(run, project, "SELECT op, actor, blocks, step FROM events WHERE session = 'hostile' ORDER BY ALL")
     assert events == [["delete", "user", 1, 2]]
+    files = {item["name"]: item["cost"] for item in answer(run, project, "stats", "--by", "file")["items"]}
+    costs = dict(sql(run, project, "SELECT path, sum(cost) FROM files GROUP BY path"))  # type: ignore[arg-type]
+    assert costs == {name: pytest.approx(cost) for name, cost in files.items() if name != "(none)"}
     total = answer(run, project, "stats")["total"]
     ((cost, read),) = sql(run, project, "SELECT sum(cost), sum(cache_read) FROM calls")
     assert (cost, read) == (pytest.approx(total["cost"]), total["cache_read"])

@@ -32,7 +32,7 @@ def rows(draw: st.DrawFn) -> Rows:
         files += [
             FileRow(
                 **HEAD, scope="main", block="B1", commit=call.commit, step=number, turn=1, time=call.time, tool="Read",
-                act="read", path=path, error=False, bytes=1,
+                act="read", path=path, error=False, bytes=1, cost=None,
             )
             for path in draw(st.lists(st.sampled_from(["a.py", "b.py", "c.py"]), max_size=4))
         ]  # fmt: skip

@@ -13,7 +13,7 @@ import click
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.remotes import pulled_sessions, tables
+from ctxvc.cli.remotes import pulled_sessions
 from ctxvc.cli.remotes.pulled_sessions import PulledSession
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError, Damaged, Unreachable
@@ -50,6 +50,8 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
 
 def _watch(app: App, remote: str, chosen: sharing.Choice, seconds: int) -> None:
     """Pulls every so many seconds, prints what came, and refreshes the table. A remote out of reach is tried again."""
+    from ctxvc.cli.remotes import tables
+
     while True:
         with app.store() as store:
             try:
