@@ -1,4 +1,4 @@
-"""docs/cli.md, docs/json.md and docs/schema, made of the commands and answers: `python docs/reference.py`."""
+"""docs/cli.md, json.md, table.md and docs/schema, made of commands, answers and rows: `python docs/reference.py`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ctxvc.cli.app import Command, global_options
 from ctxvc.cli.command_list import COMMANDS, SECTIONS
 from ctxvc.cli.commands.help import PACKAGE
 from ctxvc.cli.main import cli
+from ctxvc.tables.parquet import columns
+from ctxvc.tables.rows import PARTS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _MADE = "<!-- Made by `python docs/reference.py`; a test fails if this page is stale. -->"
@@ -61,6 +63,16 @@ made from the code, and the tests validate an answer of every kind against its s
 The schemas, with the command if the name is another:
 """
 
+_TABLE = f"""\
+{_MADE}
+# The table
+
+What [`ctxvc sql`](how-to/ask-across-sessions.md) asks and `ctxvc export --format parquet` writes: five parts, each a
+view, of what is committed. `ctxvc stats` adds up the same rows. Recorded texts are on one line, at most 200 characters
+long (paths 400), without signs that steer a terminal. A session is `writer` and `session`; a call is a `commit` of it.
+A column `month` has the month in which the session began.
+"""
+
 
 def cli_page() -> str:
     """docs/cli.md"""
@@ -72,6 +84,11 @@ def json_page() -> str:
     return "\n".join(_json_lines()) + "\n"
 
 
+def table_page() -> str:
+    """docs/table.md"""
+    return "\n".join(_table_lines()) + "\n"
+
+
 def answers() -> list[type[Answer]]:
     """Every answer's type, in the order of the commands."""
     names = list(COMMANDS)
@@ -79,7 +96,8 @@ def answers() -> list[type[Answer]]:
         cli.get_command(click.Context(cli), name)
     direct = Answer.__subclasses__()
     types = [answer for base in direct for answer in (base.__subclasses__() or [base])]
-    return sorted(types, key=lambda answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]))
+    place = {answer: names.index(re.findall("[a-z-]+", answer.__doc__ or "")[0]) for answer in types}
+    return sorted(types, key=lambda answer: (place[answer], str(answer.__struct_config__.tag)))
 
 
 def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
@@ -127,7 +145,7 @@ def schema_file(tag: str) -> str:
 
 def main() -> None:
     """Writes the pages and the schemas into the docs of the working folder; schemas of no answer go."""
-    for name, page in (("cli.md", cli_page()), ("json.md", json_page())):
+    for name, page in (("cli.md", cli_page()), ("json.md", json_page()), ("table.md", table_page())):
         Path("docs", name).write_text(page, encoding="utf-8")
     folder = Path("docs", "schema")
     folder.mkdir(exist_ok=True)
@@ -208,6 +226,15 @@ def _json_lines() -> Iterator[str]:
         command = _sentence(answer.__doc__)
         told = "" if command == f"`{tag.partition('.')[2].partition('/')[0]}`" else f": {command}"
         yield f"- [`{tag}`](schema/{schema_file(tag)}){told}"
+
+
+def _table_lines() -> Iterator[str]:
+    yield _TABLE
+    for name, row in PARTS.items():
+        yield f"## {name}\n\n{_sentence(row.__doc__)}\n\n| column | type | |\n| --- | --- | --- |"
+        for column, kind, description in columns(row):
+            yield f"| `{column}` | {kind} | {description} |"
+        yield ""
 
 
 def _stated(part: dict[str, Any], *, whole: bool) -> dict[str, Any]:

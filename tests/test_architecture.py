@@ -43,11 +43,12 @@ LAYERS: dict[str, frozenset[str]] = {
     "agent": frozenset({"forms", "session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
+    "tables": frozenset({"report", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors", "phrases"}),
     "cli": frozenset(
-        {"wire", "mcp", "replay", "report", "integrations", "sharing"}
+        {"wire", "mcp", "replay", "report", "tables", "integrations", "sharing"}
         | {"agent", "claude_code", "recording", "policies", "session", "inspection"}
         | {"importers", "exporters", "forms", "tokens", "store", "core", "errors", "phrases", "loopback", "ctxvc"}
     ),
@@ -141,6 +142,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "mcp": frozenset(),  # its own client judges ours in the tests
     "kingfisher_sdk": frozenset({"store"}),
     "pyarrow": frozenset({"replay"}),
+    "duckdb": frozenset({"tables"}),
     "distributed": frozenset({"replay"}),
     "langgraph": frozenset({"integrations"}),
     "claude_agent_sdk": frozenset({"integrations"}),
@@ -205,7 +207,7 @@ MAY_READ_THE_ENVIRONMENT = frozenset(
 
 HEAVY = frozenset(
     {"anthropic", "tiktoken", "toktok", "rich", "mcp", "pygit2", "sqlite3", "kingfisher_sdk", "wcwidth"}
-    | {"pyarrow", "distributed", "openai", "agents"}
+    | {"pyarrow", "duckdb", "distributed", "openai", "agents"}
 )
 
 #: Modules whose texts are for one reader: the table of phrases, what Claude Code is told and has a shell for, and the

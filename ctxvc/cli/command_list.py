@@ -21,6 +21,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "use": "Choose the session that commands use by default.",
         "status": "Show the dashboard: the contents of the prompt and their cost.",
         "context": "Show what uses the context, by kind, tool, turn or file.",
+        "stats": "Show what sessions spent, by day, model, tool, file or person.",
         "policies": "List the policies: who decides, and what the model sees.",
         "log": "List the commits of a scope, newest first.",
         "ops": "List a scope's operations: who changed what, and its effect.",
@@ -59,7 +60,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Export": {
         "continue": "Continue a session in another agent.",
-        "export": "Write a session in another format: a request, a trace, a page.",
+        "export": "Write a session in another format, or all of them as a table.",
+        "sql": "Ask the table of all sessions in SQL.",
         "checkout": "Write a scope's blocks into a folder as files.",
         "mcp": "Serve the store to MCP clients, over stdin and stdout or over HTTP.",
     },
@@ -113,6 +115,5 @@ PAGES = {
 #: What other programs call a command → ours.
 ELSEWHERE = {
     "branch": "scope", "commit": "note", "find": "grep", "history": "log", "list": "sessions", "ls": "sessions",
-    "remove": "archive", "revert": "undo", "rm": "archive", "search": "grep", "stats": "context", "switch": "goto",
-    "usage": "context",
+    "remove": "archive", "revert": "undo", "rm": "archive", "search": "grep", "switch": "goto", "usage": "stats",
 }  # fmt: skip

@@ -18,6 +18,7 @@ from ctxvc.core.ledger.block import Kind, Message, Origin, Part
 from ctxvc.core.ledger.label import label
 from ctxvc.core.recording.events import Closed, Compacted, Forked, Opened, Said, Sent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step
+from ctxvc.core.recording.usage import HOUR
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 
@@ -200,7 +201,9 @@ def _reported(steps: Iterable[Iterable[Message]]) -> Iterator[int]:
                 yield tokens
             tokens, is_reply = 0, False
         elif message.parts:
-            tokens = sum(count for name, count in message.usage.items() if name != "output_tokens") or tokens
+            tokens = (
+                sum(count for name, count in message.usage.items() if name not in ("output_tokens", HOUR)) or tokens
+            )
             is_reply = True
     if is_reply:
         yield tokens

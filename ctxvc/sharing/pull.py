@@ -77,6 +77,7 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
         course.bring(offers)
         if is_first and course.arrivals:
             settle_current(store)
+        remotes.remember_writers(store, {one.session: one.clone for one in course.arrivals if one.is_new})
         return Pulled(
             remote=remote.name,
             address=remote.address,

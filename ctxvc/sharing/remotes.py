@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -47,11 +48,31 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     clone: str = ""
     remotes: dict[str, Remote] = {}
+    writers: dict[str, str] = {}  # a session that came in → the clone that brought it
 
 
 def clone_name(store: Store) -> str:
     """What this store is called on its remotes; empty before it has one."""
     return _state(store).clone
+
+
+def writers(store: Store) -> Callable[[str], str]:
+    """Which clone recorded a session: the one that it came from, else this store's own name; empty where it has none.
+
+    Where nothing can be read of that, it is empty for all.
+    """
+    try:
+        state = _state(store)
+    except CtxvcError:
+        state = _State()
+    return lambda session: state.writers.get(session, state.clone)
+
+
+def remember_writers(store: Store, sessions: Mapping[str, str]) -> None:
+    """Keeps which clones new sessions came from."""
+    if sessions:
+        state = _state(store)
+        _write(store, msgspec.structs.replace(state, writers={**state.writers, **sessions}))
 
 
 def every(store: Store) -> list[Remote]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
@@ -259,12 +260,13 @@ RATES: Mapping[str, Rates] = {
 
 class Usage(NamedTuple):
     """The tokens of one call, as the provider counted them: fresh ones, those written into its cache and those read
-    from it, which together are the prompt, and those of the reply."""
+    from it, which together are the prompt, and those of the reply. `hour` of those written stay for an hour."""
 
     fresh: int = 0
     written: int = 0
     read: int = 0
     reply: int = 0
+    hour: int = 0
 
     @property
     def prompt(self) -> int:
@@ -278,8 +280,13 @@ class Usage(NamedTuple):
 #: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
 _MOST = 20_000_000
 #: What `Usage` is made of, in its order.
-_NAMES = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
-_OPENAI_NAMES = ("prompt_tokens", "", "cached_tokens", "completion_tokens")
+_NAMES = (
+    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens"),
+    "ephemeral_1h_input_tokens",
+)
+_OPENAI_NAMES = ("prompt_tokens", "", "cached_tokens", "completion_tokens", "")
+#: What is written into the cache for an hour costs so many times as much as a token of the prompt.
+_HOUR = 2
 
 
 def usage_of(reported: Mapping[str, object]) -> Usage:
@@ -294,6 +301,7 @@ def usage_of(reported: Mapping[str, object]) -> Usage:
         return Usage()
     usage = Usage(*counts)  # type: ignore[arg-type]
     usage = usage._replace(fresh=usage.fresh - usage.read) if of_openai else usage
+    usage = usage._replace(hour=min(usage.hour, usage.written))
     return usage if usage.fresh >= 0 and usage.prompt <= _MOST else Usage()
 
 
@@ -307,7 +315,7 @@ def dollars(model: str, usage: Usage) -> float | None:
     if rates is None:
         return None
     long = rates.long if rates.long and usage.prompt > rates.long.tokens else Long(0, 1, 1)
-    weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read
+    weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read + usage.hour * (_HOUR - rates.write)
     return (weighed * rates.prompt * long.prompt + usage.reply * rates.reply * long.reply) / 1_000_000
 
 
@@ -316,6 +324,7 @@ def is_same(one: str, other: str) -> bool:
     return _plain_name(one) == _plain_name(other)
 
 
+@lru_cache
 def _plain_name(model: str) -> str:
     """The name by which the tables know a model."""
     name = _EDITION.sub("", _ROUTE.sub("", model.lower().removesuffix(_LARGE)), count=1)

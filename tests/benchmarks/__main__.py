@@ -28,6 +28,7 @@ from tests.benchmarks import (
     report,
     sharing,
     steps,
+    tables,
     targets,
     wire,
 )
@@ -49,6 +50,7 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
     "sharing": sharing.figures,
     "start": commands.figures,
     "steps": steps.figures,
+    "tables": tables.figures,
     "targets": targets.figures,
     "wire": wire.figures,
 }

@@ -13,6 +13,12 @@ GOLDEN = Path(__file__).parent / "golden"
 
 CASES: dict[str, list[list[str]]] = {
     "sessions": [["sessions"], ["sessions", "--json"]],
+    "stats": [["stats"], ["stats", "--by", "tool"], ["stats", "--by", "file"], ["stats", "--json"]],
+    "sql": [
+        ["sql", "SELECT * EXCLUDE (project, commit) FROM calls ORDER BY session, scope, step"],
+        ["sql", "SELECT session, scope, block, path, act, error FROM files ORDER BY ALL"],
+        ["sql", "SELECT nothing"],
+    ],
     "status": [
         ["status"],
         ["status", "step:1"],

@@ -50,6 +50,9 @@ ASKED = {
     "ctxvc.ops/1": ["ops"],
     "ctxvc.prompt/1": ["prompt"],
     "ctxvc.export/1": ["export", "--format", "openai-chat"],
+    "ctxvc.export_table/1": ["export", "--format", "parquet", "-o", "table"],
+    "ctxvc.stats/1": ["stats"],
+    "ctxvc.sql/1": ["sql", "FROM calls"],
     "ctxvc.grep/1": ["grep", "assert"],
     "ctxvc.report/1": ["report"],
     "ctxvc.bisect/1": ["bisect", "B6"],
@@ -204,7 +207,10 @@ def test_json_has_the_bytes_that_are_no_text(ask: Callable[..., Any], run: Run, 
     assert base64.b64decode(told["base64"]).startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("name", "page"), [("cli.md", reference.cli_page), ("json.md", reference.json_page)])
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("cli.md", reference.cli_page), ("json.md", reference.json_page), ("table.md", reference.table_page)],
+)
 def test_the_reference_is_made_of_this_code(name: str, page: Callable[[], str]) -> None:
     assert (ROOT / "docs" / name).read_text() == page(), "run: python docs/reference.py"
 

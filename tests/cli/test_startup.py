@@ -104,7 +104,7 @@ def completed(folder: Path, *arguments: str) -> list[str]:
 
 
 def test_commands_and_options_are_completed(built: Path) -> None:
-    assert completed(built, "st") == ["status"]
+    assert completed(built, "st") == ["status", "stats"]
     assert completed(built, "") == list(COMMANDS)
     assert "--graph" in completed(built, "log", "--g")
 

@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
 @pytest.mark.parametrize(
     ("words", "suggested"),
     [
-        (["statsu"], "did you mean status"),
+        (["statsu"], "did you mean stats or status"),
         (["log", "--onelin"], "did you mean --oneline?"),
         (["--sesion", "demo", "log"], "--session"),
         (["--session", "dmeo", "log"], "did you mean demo?"),

@@ -22,6 +22,7 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
+from tests.cli.conftest import Run, answer
 
 
 class Answer(NamedTuple):
@@ -118,6 +119,14 @@ def test_all_sessions_are_listed_and_each_has_its_page(browser: Browser) -> None
     assert browser.ask("/api/report?session=%2e%2e%2fx").status == 404
     assert browser.ask("/api/report").status == 404
     assert browser.ask("/nowhere").status == 404
+
+
+def test_what_was_spent_is_answered_as_stats_has_it(browser: Browser, run: Run, project: Path) -> None:
+    browser.open()
+    for by in ("day", "tool"):
+        told = answer(run, project, "stats", "--by", by)
+        assert browser.ask(f"/api/stats?by={by}").json == told
+    assert browser.ask("/api/stats?by=%3Cscript%3E").status == 400
 
 
 def test_a_list_that_takes_too_long_comes_in_parts(

@@ -23,19 +23,25 @@ AGENT_TRACE = "agent-trace"
 #: The names that formats had before.
 _FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
 _DEFAULT = "anthropic-messages"
-_NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT)
+PARQUET = "parquet"
+_NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT, PARQUET)
 
 
 @command("export", "ctxvc export --format markdown -o session.md")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--format", "form", type=click.Choice([*_NAMES, *_FORMER]), default=_DEFAULT, metavar="FORMAT",
               help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
-@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
-              help="Write to FILE.")  # fmt: skip
+@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path),
+              help="Write to FILE; parquet: into the folder FILE.")  # fmt: skip
 @click.option("--install", is_flag=True, help="An agent's session: write it where the agent finds it for this project.")
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.option("--file", "files", metavar="FILE", multiple=True, help="agent-trace: only this file; may be repeated.")
+@click.option(
+    "--since", metavar="TIME", help="parquet: no sessions without a commit since then that are not there yet."
+)
+@click.option("--text", is_flag=True, help="parquet: with titles and the blocks' texts, without secrets.")
+@click.option("--all-projects", is_flag=True, help="parquet: all your projects on this machine.")
 @json_option
 @click.pass_obj
 def export(
@@ -46,6 +52,9 @@ def export(
     install: bool,
     recorded: Path | None,
     files: tuple[str, ...],
+    since: str | None,
+    text: bool,
+    all_projects: bool,
 ) -> None:
     """What the format has no place for is counted on stderr, and listed by --json.
 
@@ -62,10 +71,17 @@ def export(
     own, with the prompt at REV. Calls become those of the agent's own tools where these do the same.
 
     bundle is the whole session of REV with its history, as a git bundle: `ctxvc import FILE` brings it back.
+
+    parquet is the table that `ctxvc sql` asks, of all sessions, in a folder: only what is new is written.
     """
     form = _FORMER.get(form, form)
     if files and form != AGENT_TRACE:
         raise click.UsageError(f"--file requires --format {AGENT_TRACE}")
+    if (since or text or all_projects) and form != PARQUET:
+        raise click.UsageError(f"--since, --text and --all-projects require --format {PARQUET}")
+    if form == PARQUET:
+        _export_table(app, revision, target, since or "", text=text, all_projects=all_projects)
+        return
     if recorded and form != CLAUDE_CODE:
         raise click.UsageError(f"--recorded requires --format {CLAUDE_CODE}")
     if form in AGENTS:
@@ -112,6 +128,19 @@ def _export_bundle(app: App, revision: str, target: Path | None) -> None:
         app.output.note(f"wrote {display.human_bytes(size)} to {safe(str(path))}")
         if stored.waiting():
             app.output.note("the step under way is not in it")
+
+
+def _export_table(app: App, revision: str, target: Path | None, since: str, *, text: bool, all_projects: bool) -> None:
+    """Brings the table in a folder up to date."""
+    if target is None or target == Path("-") or revision != "HEAD":
+        raise click.UsageError(f"--format {PARQUET} requires -o FOLDER, and takes all sessions: no REV")
+    from ctxvc.cli.remotes import tables
+
+    answer = tables.export(app, app.path(target), since, text=text, all_projects=all_projects)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.note(tables.sentence(answer))
 
 
 def _exported(app: App, conversation: Conversation, form: str, files: tuple[str, ...]) -> Exported:

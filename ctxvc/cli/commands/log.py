@@ -289,6 +289,7 @@ class UsageItem(Item, frozen=True, kw_only=True):
     ]
     read: Annotated[int, described("prompt tokens read from the cache"), Column("cache read", right=True, cell=Tokens)]
     reply: Annotated[int, described("tokens of the reply"), Column("reply", right=True, cell=Tokens)]
+    hour: Annotated[int, described("those of the tokens written that stay in the cache for an hour, at a higher price")]
     dollars: Annotated[
         float | None,
         described("by the dated price table; null for a model that it lacks"),
@@ -308,6 +309,7 @@ class Usage(Answer, frozen=True, kw_only=True, tag="ctxvc.usage/1"):
     written: int
     read: int
     reply: int
+    hour: int
     dollars: float
     planner_dollars: Annotated[float, described("the part of `dollars` spent on policies' questions")]
     unpriced: Annotated[int, described("calls not included in `dollars`")]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Annotated
 
 import click
@@ -13,7 +16,7 @@ from ctxvc.cli.output import counted, safe
 from ctxvc.cli.remotes import pulled_sessions
 from ctxvc.cli.remotes.pulled_sessions import PulledSession
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.errors import Damaged
+from ctxvc.errors import CtxvcError, Damaged, Unreachable
 from ctxvc.sharing import pull as sharing
 from ctxvc.sharing import purges
 
@@ -23,9 +26,11 @@ from ctxvc.sharing import purges
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
 @click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
 @click.option("--accept-purge", is_flag=True, help="Erase here what another clone has purged.")
+@click.option("--watch", metavar="SECONDS", type=click.IntRange(min=5),
+              help="Pull again and again, and keep the table of `ctxvc sql` fresh; Ctrl-C ends it.")  # fmt: skip
 @json_option
 @click.pass_obj
-def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool) -> None:
+def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool, watch: int | None) -> None:
     """Every commit is checked before a session gets it. A scope that both continued is kept twice, as SCOPE and
     SCOPE@CLONE; `ctxvc goto` joins them. If it is interrupted, run it again.
 
@@ -34,8 +39,38 @@ def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_pu
     """
     if accept_purge:
         _accept(app, remote)
-    with app.store() as store, Progress("pulling"):
-        report = sharing.pull(store, remote, chosen=sharing.choice(sessions, since), ask=app.may_ask)
+    chosen = sharing.choice(sessions, since)
+    if watch is None:
+        with app.store() as store, Progress("pulling"):
+            report = sharing.pull(store, remote, chosen=chosen, ask=app.may_ask)
+        _print(app, report)
+    else:
+        _watch(app, remote, chosen, watch)
+
+
+def _watch(app: App, remote: str, chosen: sharing.Choice, seconds: int) -> None:
+    """Pulls every so many seconds, prints what came, and refreshes the table. A remote out of reach is tried again."""
+    from ctxvc.cli.remotes import tables
+
+    while True:
+        with app.store() as store:
+            try:
+                report = sharing.pull(store, remote, chosen=chosen)
+            except Unreachable as error:
+                app.output.note(safe(str(error)))
+            else:
+                if report.arrivals or report.damaged:
+                    _print(app, report)
+                    sys.stdout.flush()
+            if find_spec("duckdb"):
+                unreadable: list[CtxvcError] = []
+                tables.refreshed(store, unreadable)
+                for problem in unreadable:
+                    app.output.note(safe(str(problem)))
+        time.sleep(seconds)
+
+
+def _print(app: App, report: sharing.Pulled) -> None:
     answer = struct_of(PulledSessions, report, items=pulled_sessions.items(report.arrivals))
     app.output.answer(answer, _lines(answer))
     for reason in answer.ignored[: pulled_sessions.MOST]:

@@ -19,13 +19,17 @@ import msgspec
 
 from ctxvc.cli import phrases
 from ctxvc.cli.commands.sessions import SessionItem, session_items
+from ctxvc.cli.commands.stats import NAMES, Statistics, answer_of
 from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
 from ctxvc.cli.page.session_page import page_of
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.loopback import Request, Response, new_token, text
 from ctxvc.report.document import document
+from ctxvc.sharing import remotes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.tables import stats
+from ctxvc.tables.stats import Source
 from ctxvc.tokens.meter import Meter
 
 #: Seconds between two looks at a session and at the list for news, and until a question for news is answered without.
@@ -105,6 +109,8 @@ class Live:
                 return _json({"project": self._project, "edit": self._changes is not None})
             case "GET", "/api/sessions":
                 return _json(self._sessions(_LISTING_REST if "rest" in fields else _LISTING))
+            case "GET", "/api/stats":
+                return _json(self._stats(fields.get("by", "day")))
             case "GET", "/api/report":
                 return self._report(fields.get("session", ""))
             case "GET", "/api/events":
@@ -132,6 +138,15 @@ class Live:
             "sessions": [_session(item, now) for item in items],
             "problems": [phrases.message(error) for error in unreadable],
         }
+
+    def _stats(self, by: str) -> Statistics:
+        """What the sessions of the project spent. Raises: BadInput."""
+        if by not in NAMES:
+            raise BadInput(f"nothing is by {by[:20]!r}", hint=f"it can be by {', '.join(NAMES)}")
+        with self._store() as store:
+            sessions = stats.summed(store, by, [])  # type: ignore[arg-type]
+            source = Source(str(store.path.parent), sessions, remotes.writers(store))
+        return answer_of([source], by)  # type: ignore[arg-type]
 
     def _report(self, name: str) -> Response:
         with self._opened(name) as stored:

@@ -30,6 +30,12 @@ def sparkline(values: Sequence[int], width: int = WIDTH) -> str:
     )
 
 
+def bar(value: float, maximum: float, width: int = WIDTH) -> str:
+    """`██████▌`: a value as a part of the width that `maximum` has; of what is not nothing, half a cell at least."""
+    halves = max(1, round(value * width * 2 / maximum)) if value > 0 and maximum > 0 else 0
+    return "█" * (halves // 2) + "▌" * (halves % 2)
+
+
 def growth(values: Sequence[int]) -> str:
     """A sparkline of the calls' sizes, and what they were; empty for less than two."""
     if len(values) < 2:

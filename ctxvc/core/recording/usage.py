@@ -19,6 +19,10 @@ _COUNTS = frozenset(
 )
 
 
+#: Those of the tokens written into the cache that stay for an hour: a part of another count.
+HOUR = "ephemeral_1h_input_tokens"
+
+
 def counts(reported: Any) -> dict[str, int]:
     """The plain token counts of a usage object. None where one that a prompt is made of is no number: then the others
     do not add up to its size."""
@@ -26,7 +30,16 @@ def counts(reported: Any) -> dict[str, int]:
         return {}
     if any(type(reported.get(name, 0)) not in (int, type(None)) for name in _COUNTS):
         return {}
-    return {name: count for name, count in reported.items() if type(count) is int}
+    result = {name: count for name, count in reported.items() if type(count) is int}
+    match reported.get("cache_creation"):
+        case {"ephemeral_1h_input_tokens": int(count)} if count > 0:
+            result.setdefault(HOUR, count)  # they cost more than those for five minutes
+    return result
+
+
+def total(counts: Mapping[str, int]) -> int:
+    """The tokens of a prompt and its reply, by the counts of a call in the words of the Messages API."""
+    return sum(count for name, count in counts.items() if name != HOUR)
 
 
 def sound(counts: Mapping[str, int]) -> dict[str, int]:

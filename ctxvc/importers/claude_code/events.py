@@ -12,6 +12,7 @@ from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.prompt.request import frame
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Sent, Warned
+from ctxvc.core.recording.usage import total
 from ctxvc.forms.origins import is_by_client
 from ctxvc.importers.claude_code import line as lines
 from ctxvc.importers.claude_code import requests
@@ -274,7 +275,7 @@ class Session:
         """`Opened` if the message shows another window than was known."""
         if message.role == "user":
             self._windows.printed(message.parts[0].body)
-        elif message.model and (window := self._windows.replied(message.model, sum(message.usage.values()))):
+        elif message.model and (window := self._windows.replied(message.model, total(message.usage))):
             yield Opened(format=FORMAT, window=window)
 
     def _message_events(self, entry: Entry, message: Message, scope: str, line: Line) -> Iterator[Event]:

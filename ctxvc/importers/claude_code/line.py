@@ -37,6 +37,7 @@ class Usage(msgspec.Struct):
     output_tokens: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
+    cache_creation: Any = None
 
 
 class ApiMessage(msgspec.Struct):

@@ -4,6 +4,7 @@ import { announce, empty, h, replace } from "./dom.js";
 import { header, newPage } from "./header.js";
 import { keep } from "./keep.js";
 import { sessionPage } from "./session_page.js";
+import { spentPanel } from "./spent.js";
 import { plural, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, link, onView, view } from "./view.js";
@@ -131,5 +132,6 @@ function sessionList(page, { project, sessions, missing, problems }) {
   input.addEventListener("input", () => go({ q: input.value }, { quiet: true }));
   onView(filter);
   filter();
+  if (sessions.length) main.append(spentPanel(asked));
   replace(page, header(project || "Sessions", "all sessions"), main);
 }

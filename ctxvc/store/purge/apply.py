@@ -26,7 +26,7 @@ from ctxvc.store import worktrees
 from ctxvc.store.cache.recovered_files import FOLDER as RECOVERED
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.trust import contained, identity, trust
+from ctxvc.store.trust import contained, identity, known_stores, trust
 from ctxvc.store.upkeep import leftovers
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
             contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
     # Everything else of hooks is derived from stored content or transcripts, and will be made again.
     hooks = [f"{HOOKS}/{hook.name}" for hook in (path / HOOKS).glob("*") if hook.name not in (*WAITING, _HELD)]
+    remaining += _erase_tables(path)
     for name in ("worktrees", "logs", "ctxvc/cache", RECOVERED, "objects/info", "checkout", *hooks):
         shutil.rmtree(path / name, ignore_errors=True)
     for name in ("FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD", "shallow", *hooks, *state.files):
@@ -231,6 +232,25 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
     _remove_state(path)
     trust.break_seal(state.seal)
     return tuple(dict.fromkeys(remaining))
+
+
+def _erase_tables(path: Path) -> list[str]:
+    """Removes the store's files from folders with its table; returns those that may still have some.
+
+    Whoever writes there has the folder's lock, and reads the refs anew once it has it.
+    """
+    name = identity.store_id(path)
+    remaining = []
+    for folder in known_stores.tables(path) if name else []:
+        try:
+            if folder.is_dir():
+                with locked(folder / f".{name}.lock"):
+                    for file in (*folder.glob(f"*/*/*/{name}.parquet"), folder / f"{name}.json"):
+                        file.unlink(missing_ok=True)
+                    shutil.rmtree(folder / f".{name}.new", ignore_errors=True)
+        except (OSError, CtxvcError):
+            remaining.append(str(folder))
+    return remaining
 
 
 def _only(objects: Path, pack: str) -> None:

@@ -19,6 +19,8 @@ from ctxvc.store.trust.identity import data_folder, is_id, make_id, no_folder, r
 
 #: In the data folder.
 STORES = "stores"
+#: In a store, the table of its sessions for questions in SQL.
+TABLE = Path("ctxvc", "cache", "table")
 _LOCK = "lock"
 #: The most bytes that are read of what is remembered of a store.
 _LARGEST = 256 * 1024
@@ -39,7 +41,8 @@ class Setting(msgspec.Struct, frozen=True):
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
 
-    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted.
+    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted. `tables` are the
+    folders outside the store that have its table.
     """
 
     format: int = 1
@@ -48,6 +51,27 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     accepted: str = ""
     settings: tuple[Setting, ...] = ()
     time: str = ""
+    tables: tuple[str, ...] = ()
+
+
+def remember_table(path: Path, folder: Path) -> None:
+    """Remembers that the folder has the store's table. Raises: Refused without a data folder: a purge could not find
+    it."""
+    place = real(folder)
+    with recorded(make_id(path)) as (file, former):
+        remembered = former or Remembered(path=real(path))
+        if place not in remembered.tables:
+            write(file, msgspec.structs.replace(remembered, tables=(*remembered.tables, place)))
+
+
+def tables(path: Path) -> list[Path]:
+    """The folders that have the store's table: its own, and those that this machine knows of."""
+    try:
+        name = store_id(path)
+        remembered = memory(data_folder() / STORES / f"{name}.json") if name else None
+    except CtxvcError:
+        remembered = None
+    return [path / TABLE, *map(Path, remembered.tables if remembered else ())]
 
 
 def remember_made(path: Path) -> None:

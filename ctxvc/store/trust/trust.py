@@ -161,9 +161,10 @@ def accept(path: Path, survey: Survey) -> None:
         if not setting.acceptable:
             raise _refusal(path, setting, 0)
     with recorded(make_id(path)) as (file, remembered):
-        is_made = remembered is not None and remembered.made
+        former = remembered or Remembered(path="")
         now = timestamp.now("seconds")
-        write(file, Remembered(path=real(path), made=is_made, accepted=survey.sum, settings=survey.settings, time=now))
+        accepted = {"accepted": survey.sum, "settings": survey.settings, "time": now}
+        write(file, msgspec.structs.replace(former, path=real(path), **accepted))
 
 
 def revoke(path: Path) -> bool:

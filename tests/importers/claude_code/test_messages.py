@@ -114,12 +114,13 @@ def test_usage_is_only_counts(parsed: Any) -> None:
         "input_tokens": 10,
         "cache_creation_input_tokens": 7,
         "service_tier": "standard",
-        "cache_creation": {"ephemeral_5m_input_tokens": 7},
+        "cache_creation": {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 3},
     }
 
     (message,) = messages(parsed(made))
 
-    assert message.usage == {"input_tokens": 10, "cache_creation_input_tokens": 7}
+    counted = {"input_tokens": 10, "cache_creation_input_tokens": 7, "ephemeral_1h_input_tokens": 3}
+    assert message.usage == counted
 
 
 @pytest.mark.parametrize("wrong", [True, 1.5, "7", []])

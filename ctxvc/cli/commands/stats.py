@@ -1,0 +1,193 @@
+"""`stats`: what the sessions of a store, or of all, spent and did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, get_args
+
+import click
+
+from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
+from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
+from ctxvc.cli.terminal import charts
+from ctxvc.cli.terminal.progress import Progress
+from ctxvc.cli.terminal.story import seconds_of
+from ctxvc.errors import CtxvcError
+from ctxvc.sharing import remotes
+from ctxvc.store.store import Store
+from ctxvc.tables import stats as statistics
+from ctxvc.tables.stats import By, Line, Source
+
+NAMES = [name for name in get_args(By) if name]
+#: Cells of the chart, and the largest lines of it on a terminal, where the rest is one.
+_BAR, _MOST = 16, 40
+
+
+@command("stats", "ctxvc stats --since 30d --by model")
+@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="What has a line of its own.")
+@click.option("--since", metavar="TIME", default="", help="Only calls from that day on, as in 2026-02-10, 30d.")
+@all_projects_option
+@click.option("--remote", metavar="NAME", is_flag=False, flag_value="", default=None,
+              help="Only sessions that a remote has, as far as they are here.")  # fmt: skip
+@json_option
+@click.pass_obj
+def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) -> None:
+    """Tokens are the provider's counts of committed steps: `fresh`, `read` from its cache, `written` into it, and the
+    `output`; `cached` is the share of the prompts that was read. Costs are at list prices, `–` where none is known.
+    `left` and `reads` are blocks that left the prompt and how often they were read back, `waited` the time between the
+    steps of a turn. Days are in UTC.
+
+    `tool` and `file` divide what a call of the model took evenly among the tools that it called or the files that it
+    touched; `person` is the clone that recorded a session. In a pipe, the table is complete and without a chart.
+    """
+    if remote is not None and all_projects:
+        raise click.UsageError("--remote and --all-projects cannot be combined")
+    first = datetime.fromtimestamp(seconds_of(since, time.time()), timezone.utc).strftime("%Y-%m-%d") if since else ""
+    unreadable: list[CtxvcError] = []
+    if all_projects:
+        sources, only = [_source(store, by, unreadable) for store in app.all_stores(unreadable)], None
+    else:
+        with app.store() as store:
+            only = _on_remote(app, store, remote) if remote is not None else None
+            sources = [_source(store, by, unreadable)]
+    answer = answer_of(sources, by, first, only)
+    if app.output.json:
+        app.output.value(answer)
+    else:
+        app.output.table(_table(answer, terminal=app.output.terminal))
+        if not answer.items:
+            app.output.note("no calls" + (f" since {first}" if first else "") + ": `ctxvc import` imports sessions")
+    raise_unreadable(unreadable)
+
+
+def answer_of(sources: Sequence[Source], by: By, first: str = "", only: Collection[str] | None = None) -> Statistics:
+    """The sums by name, from the `first` day on, of these sessions alone if they are given."""
+    return Statistics(
+        by=by,
+        since=first,
+        items=[_item(line) for line in statistics.lines(sources, by, first, only)],
+        total=_item(statistics.total(sources, first, only)),
+    )
+
+
+def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
+    with Progress("reading", format=lambda number: f"{number:,} sessions") as bar:
+        sessions = statistics.summed(store, by, unreadable, bar.reach)
+    return Source(str(store.path.parent), sessions, remotes.writers(store))
+
+
+def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
+    """The sessions that a remote has; those that are not here are named."""
+    from ctxvc.cli.remotes import remote_sessions
+    from ctxvc.sharing import browse
+
+    remote = remotes.find(store, name)
+    names = browse.newest(remote_sessions.fetched(app, remote))
+    remote_sessions.note_missing(app, store)
+    return names
+
+
+def _item(line: Line) -> StatsItem:
+    sums = line.sums
+    usage = sums.usage
+    return StatsItem(
+        name=line.name,
+        sessions=line.sessions,
+        turns=sums.turns,
+        calls=sums.calls,
+        uncounted=sums.uncounted,
+        fresh=usage.fresh,
+        cache_read=usage.read,
+        cache_written=usage.written,
+        output=usage.reply,
+        cached=usage.read / usage.prompt if usage.prompt else 0.0,
+        cost=sums.cost if sums.calls > sums.uncounted + sums.unpriced else None,
+        unpriced=sums.unpriced,
+        waited=sums.waited,
+        tool_calls=sums.tool_calls,
+        failed=sums.failed,
+        compactions=sums.compactions,
+        blocks_left=sums.blocks_left,
+        bytes_left=sums.bytes_left,
+        reads=sums.reads,
+    )
+
+
+def _table(answer: Statistics, *, terminal: bool) -> Table:
+    """The lines, with the total below them; on a terminal with a chart of the costs, or of tokens without any."""
+    columns = [
+        Column(answer.by, least=20), Column("sessions", right=True, rank=6), Column("turns", right=True, rank=8),
+        Column("calls", right=True), Column("fresh", right=True, rank=2), Column("read", right=True, rank=1),
+        Column("written", right=True, rank=3), Column("output", right=True), Column("cached", right=True, rank=4),
+        Column("cost", right=True), Column("waited", right=True, rank=9), Column("tool calls", right=True, rank=10),
+        Column("failed", right=True, rank=5), Column("compactions", right=True, rank=12),
+        Column("left", right=True, rank=11), Column("reads", right=True, rank=13),
+    ]  # fmt: skip
+    rows = [_cells(item) for item in answer.items]
+    if terminal:
+        part = slice(-_MOST, None) if answer.by in ("day", "week") else slice(0, _MOST)
+        items = answer.items[part]
+        values = [item.cost or 0.0 for item in items]
+        if not any(values):
+            values = [float(item.fresh + item.cache_read + item.cache_written) for item in items]
+        largest = max(values, default=0.0)
+        rows = [
+            [*cells, Styled(charts.bar(value, largest, _BAR), "cyan")]
+            for cells, value in zip(rows[part], values, strict=True)
+        ]
+        columns.append(Column("", least=_BAR))
+        if len(answer.items) > len(rows):
+            rows.append([f"and {len(answer.items) - len(rows):,} more: in a pipe", *[""] * (len(columns) - 1)])
+    if terminal and len(answer.items) > 1:
+        rows.append([*_cells(answer.total), ""])
+    return Table(columns=columns, rows=rows, dim=frozenset())
+
+
+def _cells(item: StatsItem) -> list[Cell]:
+    cost = UNKNOWN if item.cost is None else f"${item.cost:,.2f}"
+    return [
+        item.name, item.sessions, item.turns, item.calls, Tokens(item.fresh), Tokens(item.cache_read),
+        Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, _time(item.waited),
+        item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
+    ]  # fmt: skip
+
+
+def _time(seconds: int) -> str:
+    """`1:02:03`"""
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+class StatsItem(Item, frozen=True, kw_only=True):
+    """The sums of calls that have a day, a model, … in common."""
+
+    name: Annotated[str, described("`2026-11-28`, `2026-W48`, a model, …; `(none)` for calls of no tool or file")]
+    sessions: int
+    turns: Annotated[int, described("turns that began there; 0 by tool and by file")]
+    calls: Annotated[int, described("calls of models; by tool and by file, one counts for each that it has")]
+    uncounted: Annotated[int, described("those without a count of the provider, which add no tokens")]
+    fresh: Annotated[int, described("tokens of prompts that were neither read from the cache nor written into it")]
+    cache_read: int
+    cache_written: int
+    output: Annotated[int, described("tokens of replies")]
+    cached: Annotated[float, described("share of the prompts' tokens that was read from the cache")]
+    cost: Annotated[float | None, described("in dollars, of the calls with a known price; null if there are none")]
+    unpriced: Annotated[int, described("calls that are counted and have no known price")]
+    waited: Annotated[int, described("seconds between the steps of a turn, for the model and its tools")]
+    tool_calls: int
+    failed: Annotated[int, described("tool calls with an error as their result")]
+    compactions: Annotated[int, described("of hosts, and summaries of ours; 0 by tool and by file")]
+    blocks_left: Annotated[int, described("blocks of these calls that are out of the prompt; 0 by file")]
+    bytes_left: int
+    reads: Annotated[int, described("how often such blocks were read; 0 by file")]
+
+
+class Statistics(Answer, frozen=True, kw_only=True, tag="ctxvc.stats/1"):
+    """`stats`"""
+
+    by: str
+    since: Annotated[str, described("the first day; empty for all")]
+    items: Annotated[list[StatsItem], described("days and weeks in order, all else by cost")]
+    total: Annotated[StatsItem, described("all of them, each call once; its name is empty")]

@@ -1,0 +1,64 @@
+"""The table of sessions in a folder: what `export`, `sql` and `pull --watch` bring up to date."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from ctxvc.cli.answers.shared import Answer, described
+from ctxvc.cli.app import App, raise_unreadable
+from ctxvc.cli.output import counted, safe
+from ctxvc.cli.terminal.progress import Progress
+from ctxvc.cli.terminal.story import seconds_of
+from ctxvc.errors import CtxvcError
+from ctxvc.report.share import clean_of
+from ctxvc.sharing import remotes
+from ctxvc.store.store import Store
+from ctxvc.store.trust import identity
+from ctxvc.store.trust.known_stores import TABLE
+from ctxvc.tables import parquet
+
+
+def export(app: App, folder: Path, since: str, *, text: bool, all_projects: bool) -> ExportedTable:
+    """Brings a folder up to date with this store, or all. Raises: as `parquet.export`; Damaged for what is unreadable,
+    when the rest is written."""
+    unreadable: list[CtxvcError] = []
+    seconds = seconds_of(since, time.time()) if since else 0
+    if all_projects:
+        exports = [_update(store, folder, unreadable, seconds, text=text) for store in app.all_stores(unreadable)]
+    else:
+        with app.store() as store:
+            exports = [_update(store, folder, unreadable, seconds, text=text)]
+    raise_unreadable(unreadable)
+    updated, files, sessions = (sum(one[at] for one in exports) for at in range(3))
+    return ExportedTable(folder=str(folder), sessions=sessions, updated=updated, files=files)
+
+
+def refreshed(store: Store, unreadable: list[CtxvcError]) -> tuple[str, str]:
+    """The store's own table, up to date: its folder, and the name of the store's files in it."""
+    _update(store, store.path / TABLE, unreadable)
+    return str(store.path / TABLE), identity.store_id(store.path)
+
+
+def sentence(answer: ExportedTable) -> str:
+    """What was written, for people."""
+    written = f"{counted(answer.updated, 'session')} written anew" if answer.files else "nothing new"
+    return f"{safe(answer.folder)}: {written}, {answer.sessions:,} in it"
+
+
+def _update(
+    store: Store, folder: Path, unreadable: list[CtxvcError], since: float = 0, *, text: bool = False
+) -> parquet.Exported:
+    request = parquet.Request(remotes.writers(store), lambda session: clean_of(store, session), text, since)
+    with Progress("reading", format=lambda number: f"{number:,} sessions") as bar:
+        return parquet.export(store, folder, request, unreadable, bar.reach)
+
+
+class ExportedTable(Answer, frozen=True, kw_only=True, tag="ctxvc.export_table/1"):
+    """`export --format parquet`"""
+
+    folder: str
+    sessions: Annotated[int, described("sessions of the stores in the folder")]
+    updated: Annotated[int, described("those of them that are new or have changed")]
+    files: Annotated[int, described("files that were written")]

@@ -1,0 +1,322 @@
+"""The rows of one session, of its commits and of the ledgers at its tips. What is in no commit yet is left out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from ctxvc.core import display
+from ctxvc.core.ledger import caption
+from ctxvc.core.ledger.block import PRESENT
+from ctxvc.core.ledger.facts import facts
+from ctxvc.core.ledger.ledger import Meta, Row
+from ctxvc.inspection.work import call_cost
+from ctxvc.report.lines import Line, lines
+from ctxvc.report.prompts import text_of
+from ctxvc.store import timestamp
+from ctxvc.store.git.fast_import import epoch
+from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Entry, Moment
+from ctxvc.store.store import Store
+from ctxvc.tables.rows import BlockRow, CallRow, EventRow, FileRow, Rows, SessionRow
+from ctxvc.tokens.models import Usage
+
+#: What a call does to a file, as far as it is counted.
+ACTS = frozenset({"read", "edited", "wrote", "deleted"})
+#: The operations by which a summary takes the place of what was there.
+COMPACTIONS = frozenset({"compact", "summarise"})
+#: Those that take blocks out of the prompt.
+_LEAVING = frozenset({"archive", "mask", "prune", "delete", "summarise", "plan", "compact"})
+#: Those that are calls, or begin something.
+_NO_EVENTS = frozenset({"step", "session", "ask"})
+_NAMES = re.compile(r"[BG][1-9][0-9]{0,8}")
+_FREED = re.compile(r"([0-9]{1,12}) tokens")
+_PATH, _TITLE = 400, 200
+#: Takes the secrets out of a text.
+Clean = Callable[[str], str]
+
+
+class Place(NamedTuple):
+    """What all rows of a session begin with."""
+
+    project: str
+    writer: str
+    session: str
+
+
+def rows_of(
+    store: Store,
+    tips: Mapping[str, str],
+    place: Place,
+    *,
+    files: bool = False,
+    text: bool = False,
+    clean: Clean = lambda text: text,
+) -> Rows:
+    """The rows of a session with these tips. `files` and `text` ask for the bodies too: what calls did to files, and
+    what blocks hold; `clean` is for both. Raises: Damaged.
+    """
+    own, _ = lines(store, tips.values())
+    reader = _Session(store, place, own, clean, text=text)
+    for line in own:
+        reader.add_line(line, files=files)
+    current = store.current_scope(place.session, tips)
+    reader.rows.sessions.append(reader.session(store.reader.meta(tips.get(current) or own[0].tip)))
+    return reader.rows
+
+
+class _Step(NamedTuple):
+    """A step's commit, its number and turn, and its time as a text."""
+
+    entry: Entry
+    step: int
+    turn: int
+    time: str
+
+
+class _Call(NamedTuple):
+    """A call of the agent's, and its usage, all 0 if it is not counted."""
+
+    entry: Entry
+    usage: Usage
+
+
+class _Session:
+    """Collects the rows of a session, line by line."""
+
+    def __init__(self, store: Store, place: Place, own: list[Line], clean: Clean, *, text: bool) -> None:
+        self.rows = Rows([], [], [], [], [])
+        self._store = store
+        self._head = place._asdict()
+        self._clean = clean
+        self._text = text
+        self._seen: set[tuple[str, str]] = set()
+        self._own = own
+        meta = store.reader.meta(own[0].tip)
+        source, self._model = meta.source, meta.model
+        self._agent = _one_line(source.agent or source.format) if source else ""
+        self._branch = _one_line(source.branch) if source else ""
+        self._started = _time(source.started) if source else ""
+        self._title = source.title if source else ""
+
+    def add_line(self, line: Line, *, files: bool) -> None:
+        """Adds the calls, events, blocks and files of a line."""
+        at = revision.moment(self._store, line.tip)
+        rows = list(at.ledger.rows())
+        failed = {row.call for row in rows if row.kind == "tool_result" and row.error}
+        replies: dict[int, list[Row]] = {}
+        for row in rows:
+            if row.role == "assistant":
+                replies.setdefault(row.step, []).append(row)
+        steps: dict[int, _Step] = {}
+        step = before = former = None
+        leaving: dict[str, int] = {}
+        for entry in line.entries:
+            op = entry.trailers.get("Ctxvc-Op", "")
+            if op in ("step", "ask"):
+                if op == "step":
+                    before, step = step, _step(entry)
+                    steps[step.step] = step
+                reply = replies.get(step.step, []) if op == "step" and step else []
+                waited = _waited(before, step) if op == "step" else None
+                former = self._add_call(line, entry, step, reply, failed, waited, former)
+            elif op not in _NO_EVENTS:
+                newest = step.step if step else 0
+                self._add_event(line, entry, op, newest)
+                if op in _LEAVING:
+                    leaving |= dict.fromkeys(_NAMES.findall(entry.trailers.get("Ctxvc-Blocks", "")), newest)
+        self._add_blocks(line, at, rows, steps, leaving)
+        if files:
+            self._add_files(line, at, rows, steps, failed)
+
+    def _add_call(
+        self,
+        line: Line,
+        entry: Entry,
+        step: _Step | None,
+        reply: list[Row],
+        failed: set[str],
+        waited: int | None,
+        former: _Call | None,
+    ) -> _Call | None:
+        """Adds the call of a commit, if it has one; gives the newest call of the agent by then."""
+        cost = call_cost(self._store, entry)
+        if cost is None and not reply:
+            return former
+        calls = [row for row in reply if row.kind == "tool_use"]
+        self.rows.calls.append(
+            CallRow(
+                **self._head,
+                scope=line.name,
+                commit=entry.commit,
+                time=step.time if step and step.entry is entry else timestamp.iso(entry.time),
+                step=step.step if step else 0,
+                turn=step.turn if step else 0,
+                agent=self._agent,
+                model=_one_line((cost.model if cost else entry.trailers.get("Ctxvc-Model", "")) or self._model),
+                branch=self._branch,
+                planner=entry.trailers.get("Ctxvc-Op") == "ask",
+                has_usage=cost is not None,
+                fresh=cost.usage.fresh if cost else 0,
+                cache_read=cost.usage.read if cost else 0,
+                cache_written=cost.usage.written if cost else 0,
+                cache_hour=cost.usage.hour if cost else 0,
+                output=cost.usage.reply if cost else 0,
+                cost=cost.dollars if cost else None,
+                waited=waited,
+                pause=max(0, entry.time - former.entry.time) if former else None,
+                before=former.usage.prompt if former and former.usage.prompt else None,
+                tools=[_one_line(row.tool) for row in calls],
+                failed=[_one_line(row.tool) for row in calls if row.call in failed],
+                changed=_one_line(entry.trailers.get("Ctxvc-Changed", "")),
+            )
+        )
+        is_agents = entry.trailers.get("Ctxvc-Op") == "step"
+        return _Call(entry, cost.usage if cost else Usage()) if is_agents else former
+
+    def _add_event(self, line: Line, entry: Entry, op: str, step: int) -> None:
+        trailers = entry.trailers
+        freed = _FREED.fullmatch(trailers.get("Ctxvc-Freed", ""))
+        self.rows.events.append(
+            EventRow(
+                **self._head,
+                scope=line.name,
+                commit=entry.commit,
+                time=timestamp.iso(entry.time),
+                step=step,
+                op=_one_line(op),
+                actor=_one_line(trailers.get("Ctxvc-Actor", entry.actor)),
+                blocks=len(_NAMES.findall(trailers.get("Ctxvc-Blocks", ""))),
+                freed=int(freed[1]) if freed else 0,
+                fault=_one_line(trailers.get("Ctxvc-Fault", "")),
+                detail=_one_line(trailers.get("Ctxvc-Host", "")),
+            )
+        )
+
+    def _add_blocks(
+        self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], leaving: Mapping[str, int]
+    ) -> None:
+        compacted = [event.step for event in self.rows.events if event.scope == line.name and event.op == "compact"]
+        start = timestamp.iso(line.entries[0].time)
+        for row in rows:
+            if (row.id, row.sha256) in self._seen:
+                continue
+            self._seen.add((row.id, row.sha256))
+            step = steps.get(row.step)
+            self.rows.blocks.append(
+                BlockRow(
+                    **self._head,
+                    scope=line.name,
+                    block=row.id,
+                    sha256=row.sha256,
+                    kind=row.kind,
+                    role=row.role,
+                    origin=row.origin,
+                    tool=_one_line(row.tool),
+                    error=row.error,
+                    step=row.step,
+                    turn=row.turn,
+                    time=step.time if step else start,
+                    bytes=row.bytes,
+                    state=row.state,
+                    group=row.group,
+                    removed_by=_one_line(row.removed_by),
+                    reads=row.reads,
+                    left_step=None if row.present else _left_step(row, leaving, compacted),
+                    text=self._clean(_text(row, at)) if self._text else None,
+                )
+            )
+
+    def _add_files(self, line: Line, at: Moment, rows: list[Row], steps: Mapping[int, _Step], failed: set[str]) -> None:
+        folder = caption.folder_of(at.ledger)
+        results = {row.call: row.bytes for row in rows if row.kind == "tool_result"}
+        costs = {call.commit: call.cost for call in self.rows.calls}
+        acts: dict[int, list[tuple[Row, str, str]]] = {}
+        for row in rows:
+            if row.kind == "tool_use" and row.step in steps:  # a call of the scope that it left is that one's
+                acts.setdefault(row.step, []).extend((row, *one) for one in sorted(set(self._acts(row, at, folder))))
+        for number, step_acts in acts.items():
+            step, paths = steps[number], Counter(path for _, _, path in step_acts)
+            cost = costs.get(step.entry.commit)
+            for row, act, path in step_acts:
+                self.rows.files.append(
+                    FileRow(
+                        **self._head,
+                        scope=line.name,
+                        block=row.id,
+                        commit=step.entry.commit,
+                        step=step.step,
+                        turn=step.turn,
+                        time=step.time,
+                        tool=_one_line(row.tool),
+                        act=act,
+                        path=path,
+                        error=row.call in failed,
+                        bytes=row.bytes + results.get(row.call, 0),
+                        cost=None if cost is None else cost / len(paths) / paths[path],
+                    )
+                )
+
+    def _acts(self, row: Row, at: Moment, folder: str) -> Iterator[tuple[str, str]]:
+        """What a call did to which files."""
+        for fact in facts(row.tool, at.bodies.body(row), row.ext):
+            if fact.act in ACTS and fact.object:
+                yield fact.act, _one_line(self._clean(caption.relative(fact.object, folder)), _PATH)
+
+    def session(self, meta: Meta) -> SessionRow:
+        """The row of the session, when all lines are read. `meta` is of the scope that it stands in."""
+        blocks, times = self.rows.blocks, [entry.time for line in self._own for entry in line.entries]
+        return SessionRow(
+            **self._head,
+            agent=self._agent,
+            model=_one_line(meta.model),
+            branch=self._branch,
+            started=self._started or timestamp.iso(min(times)),
+            updated=timestamp.iso(max(times)),
+            scopes=len({line.name for line in self._own}),
+            turns=meta.counters.turn,
+            steps=meta.counters.step,
+            blocks=len(blocks),
+            bytes=sum(block.bytes for block in blocks),
+            blocks_left=sum(block.state not in PRESENT for block in blocks),
+            reads=sum(block.reads for block in blocks),
+            compactions=sum(event.op in COMPACTIONS for event in self.rows.events),
+            title=_one_line(self._clean(self._title), _TITLE) if self._text else None,
+        )
+
+
+def _step(entry: Entry) -> _Step:
+    step, turn = (entry.trailers.get(name, "") for name in ("Ctxvc-Step", "Ctxvc-Turn"))
+    time = timestamp.iso(entry.time)
+    return _Step(entry, int(step) if step.isdecimal() else 0, int(turn) if turn.isdecimal() else 0, time)
+
+
+def _time(text: str) -> str:
+    """A recorded time as ours are written; empty if it is none."""
+    seconds = epoch(text, -1)
+    return timestamp.iso(seconds) if seconds >= 0 else ""
+
+
+def _waited(before: _Step | None, step: _Step | None) -> int | None:
+    if before is None or step is None or before.turn != step.turn:
+        return None
+    return max(0, step.entry.time - before.entry.time)
+
+
+def _left_step(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
+    """The step at which a block left, as far as the commits say."""
+    if row.removed_by == "host":
+        return next((step for step in compacted if step >= row.step), None)
+    return leaving.get(row.id, leaving.get(row.group))
+
+
+def _text(row: Row, at: Moment) -> str:
+    text = text_of(at.bodies.body(row), row.ext, row.extra) if row.ext in ("txt", "json") else ""
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate is no text to other programs
+
+
+def _one_line(text: str, width: int = 200) -> str:
+    """A recorded text as a value that a file and a terminal can have: one line, without signs that steer."""
+    return text and display.one_line(text, width)

@@ -1,0 +1,91 @@
+"""Questions to the table in SQL, by DuckDB: a view for each of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ctxvc.errors import BadInput, NotFound
+from ctxvc.tables.parquet import columns, connect
+from ctxvc.tables.rows import PARTS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+#: The name that stands for every store's.
+ANY = "*"
+
+
+class Result(NamedTuple):
+    """The rows that a statement gives, and the names of their columns."""
+
+    columns: list[str]
+    rows: Sequence[tuple[Any, ...]]
+
+
+class Table:
+    """The table in some folders, or at addresses that DuckDB reads (`s3://…`). Use it as a context manager."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        """`places` are the folders, each with the name of the store whose files count there, or `ANY`.
+
+        Raises: Refused without the extra; NotFound if there is no table that can be read. A store may have none yet.
+        """
+        self._connection: DuckDBPyConnection = connect(network=any("://" in place for place in places))
+        try:
+            for part in PARTS:
+                self._add_view(part, places)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add_view(self, part: str, places: Mapping[str, str]) -> None:
+        import duckdb
+
+        patterns = [
+            f"{_literal(at)}/{part}/*/*/{name}.parquet"
+            for at, name in places.items()
+            if name == ANY or next(Path(at).glob(f"{part}/*/*/{name}.parquet"), None)
+        ]
+        if not patterns:
+            nothing = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind, _ in columns(PARTS[part]))
+            self._connection.execute(f"CREATE VIEW {part} AS SELECT {nothing}, '' AS month WHERE false")
+            return
+        files = ", ".join(map(_quoted, patterns))
+        options = "hive_partitioning=true, hive_types_autocast=false, union_by_name=true"
+        try:
+            self._connection.execute(f"CREATE VIEW {part} AS FROM read_parquet([{files}], {options})")
+        except duckdb.Error as error:
+            raise NotFound(f"no table in {', '.join(places)}: {error}", hint="name folders of exports") from error
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def ask(self, statement: str) -> Result:
+        """What a statement gives; nothing for one that gives none. Raises: BadInput with DuckDB's own words."""
+        import duckdb
+
+        try:
+            cursor = self._connection.execute(statement)
+            if not cursor.description:
+                return Result([], [])
+            return Result([str(column[0]) for column in cursor.description], cursor.fetchall())
+        except duckdb.Error as error:
+            raise BadInput(str(error), hint="`DESCRIBE calls` lists the columns of a part") from error
+
+
+def _literal(place: str) -> str:
+    """A place with the signs of a pattern in it taken as they are."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in place.rstrip("/"))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

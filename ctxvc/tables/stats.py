@@ -1,0 +1,165 @@
+"""Statistics over all sessions of a store. What was added up for a session is kept until one of its tips moves."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import date
+from typing import Literal
+
+import msgspec
+
+from ctxvc.core import display
+from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.store.cache import local_cache
+from ctxvc.store.store import Store
+from ctxvc.tables import sums
+from ctxvc.tables.rows import FORMAT, Rows
+from ctxvc.tables.session import Place, rows_of
+from ctxvc.tables.sums import Cell, Sums
+from ctxvc.tokens import models
+
+By = Literal["", "day", "week", "project", "model", "agent", "person", "tool", "file", "branch"]
+#: What a session is summed by: files take its bodies, and are kept apart.
+_CELLS: dict[str, Callable[[Rows], list[Cell]]] = {
+    "model": sums.by_model,
+    "tool": sums.by_tool,
+    "file": sums.by_file,
+}
+#: Sessions of one file of the cache: few files are read, and few written again.
+_SHARDS = 16
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """A session's sums: `key` tells of which tips. They do not depend on where the store is or who has the session."""
+
+    key: str
+    agent: str
+    branch: str
+    cells: dict[str, list[Cell]]
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of what has a name in common, and of how many sessions."""
+
+    name: str
+    sessions: int
+    sums: Sums
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A store's sessions with their sums, its project's folder, and who recorded a session."""
+
+    project: str
+    sessions: Mapping[str, Summed]
+    writer: Callable[[str], str]
+
+
+#: The version behind a program's name.
+_VERSION = re.compile(r" v?[0-9][\w.+-]*$")
+#: Is told how many sessions were read, of how many.
+Progress = Callable[[int, int], None]
+
+
+def summed(
+    store: Store, by: By, unreadable: list[CtxvcError], progress: Progress = lambda _done, _of: None
+) -> dict[str, Summed]:
+    """The sums of every session that can be read, by its name; the errors of the others go into `unreadable`.
+
+    Only sessions with a new tip are read.
+    """
+    kinds = ("model", "file") if by == "file" else ("model", "tool")
+    part = kinds[-1]
+    all_tips = store.all_tips()
+    keys = {name: _key(tips, part) for name, tips in all_tips.items()}
+    cached: dict[str, Summed] = {}
+    shards = [f"stats-{part}-{number:x}.json" for number in range(_SHARDS)]
+    for shard in shards:
+        cached |= local_cache.load(store, shard, dict[str, Summed]) or {}
+    current = {name: one for name, one in cached.items() if keys.get(name) == one.key}
+    stale = [name for name in all_tips if name not in current]
+    changed = {_shard(name) for name in cached.keys() - all_tips.keys()}
+    for number, name in enumerate(stale):
+        progress(number, len(stale))
+        try:
+            rows = rows_of(store, all_tips[name], Place("", "", name), files=part == "file")
+        except Damaged as error:
+            unreadable.append(error)
+            continue
+        session = rows.sessions[0]
+        cells = {kind: _CELLS[kind](rows) for kind in kinds}
+        current[name] = Summed(keys[name], session.agent, session.branch, cells)
+        changed.add(_shard(name))
+    for number in changed:
+        local_cache.save(store, shards[number], {name: one for name, one in current.items() if _shard(name) == number})
+    return current
+
+
+def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[str] | None = None) -> list[Line]:
+    """The sums by name, from that day on (`2026-11-01`), of these sessions alone if they are given.
+
+    Days and weeks come in their order, all else by cost and tokens.
+    """
+    sums_of: dict[str, Sums] = {}
+    sessions: dict[str, set[tuple[str, str]]] = {}
+    for source in sources:
+        for session, one in source.sessions.items():
+            if only is not None and session not in only:
+                continue
+            for cell in one.cells[by if by in ("tool", "file") else "model"]:
+                if cell.day < since:
+                    continue
+                name = _name(by, source, session, one, cell)
+                sums_of.setdefault(name, Sums()).add(cell.sums)
+                sessions.setdefault(name, set()).add((source.project, session))
+    result = [Line(name=name, sessions=len(sessions[name]), sums=one) for name, one in sums_of.items()]
+    if by in ("day", "week"):
+        return sorted(result, key=lambda line: line.name)
+    return sorted(result, key=lambda line: (-line.sums.cost, -line.sums.usage.prompt, line.name))
+
+
+def total(sources: Iterable[Source], since: str = "", only: Collection[str] | None = None) -> Line:
+    """The sums of all of it, in which every call is counted once."""
+    (line,) = lines(sources, "", since, only) or [Line(name="", sessions=0, sums=Sums())]
+    return line
+
+
+def _name(by: By, source: Source, session: str, one: Summed, cell: Cell) -> str:
+    match by:
+        case "":
+            return ""
+        case "day":
+            return cell.day
+        case "week":
+            return _week(cell.day)
+        case "project":
+            return source.project
+        case "agent":
+            return _VERSION.sub("", one.agent) or "ctxvc"
+        case "person":
+            return source.writer(session) or "(this store)"
+        case "branch":
+            return one.branch or sums.NONE
+        case "model":
+            return cell.name or "(unknown)"
+        case "tool" | "file":
+            return cell.name
+
+
+def _week(day: str) -> str:
+    """`2026-W48`; the day itself where it is none, as a cache from elsewhere may have it."""
+    try:
+        year, week, _ = date.fromisoformat(day).isocalendar()
+    except ValueError:
+        return day
+    return f"{year}-W{week:02}"
+
+
+def _key(tips: Mapping[str, str], part: str) -> str:
+    parts = (f"{FORMAT} {part} {models.MODELS_DATE}", *(f"{scope} {tips[scope]}" for scope in sorted(tips)))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _shard(name: str) -> int:
+    return hashlib.sha256(display.encode(name)).digest()[0] % _SHARDS

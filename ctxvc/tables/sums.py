@@ -1,0 +1,187 @@
+"""What calls and blocks come to, added up by day and by what they have in common. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ctxvc.core.ledger.block import PRESENT
+from ctxvc.tables.rows import CallRow, Rows
+from ctxvc.tables.session import COMPACTIONS
+from ctxvc.tokens.models import Usage
+
+#: The name of what called no tool, or touched no file.
+NONE = "(none)"
+
+
+class _Part(NamedTuple):
+    """What a call took, or a part of it."""
+
+    usage: Usage
+    cost: float
+    unpriced: int
+    waited: int
+
+
+class Sums(msgspec.Struct, array_like=True, kw_only=True):
+    """`calls` are those of models, of which `uncounted` have no count of the provider's and `unpriced` a count and no
+    price. `waited` is in seconds; `blocks_left` and `bytes_left` are blocks out of the prompt, `reads` how often those
+    were read.
+    """
+
+    calls: int = 0
+    uncounted: int = 0
+    usage: Usage = Usage()
+    cost: float = 0.0
+    unpriced: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    failed: int = 0
+    waited: int = 0
+    compactions: int = 0
+    blocks_left: int = 0
+    bytes_left: int = 0
+    reads: int = 0
+
+    def take(self, part: _Part) -> None:
+        """Adds what a call took, or a part of it."""
+        self.usage += part.usage
+        self.cost += part.cost
+        self.unpriced += part.unpriced
+        self.waited += part.waited
+
+    def add(self, addend: Sums) -> None:
+        for name in _NAMES:
+            if value := getattr(addend, name):
+                setattr(self, name, getattr(self, name) + value)
+
+
+_NAMES = Sums.__struct_fields__
+
+
+class Cell(msgspec.Struct, frozen=True, array_like=True):
+    """The sums of a session's calls on one day that have a name in common: a model's, a tool's or a file's."""
+
+    day: str
+    name: str
+    sums: Sums
+
+
+def by_model(rows: Rows) -> list[Cell]:
+    """A session's sums by day and model."""
+    cells = _Cells()
+    models: dict[tuple[str, int], tuple[str, str]] = {}
+    turns: set[tuple[str, int]] = set()
+    for call in rows.calls:
+        place = call.time[:10], call.model
+        models.setdefault((call.scope, call.step), place)
+        sums = cells.at(*place)
+        sums.take(_part(call))
+        sums.calls += 1
+        sums.uncounted += not call.has_usage
+        sums.tool_calls += len(call.tools)
+        sums.failed += len(call.failed)
+        if not call.planner and (call.scope, call.turn) not in turns:
+            turns.add((call.scope, call.turn))
+            sums.turns += 1
+    default = rows.sessions[0].model
+    for event in rows.events:
+        day, model = event.time[:10], models.get((event.scope, event.step), ("", default))[1]
+        cells.at(day, model).compactions += event.op in COMPACTIONS
+    for block in rows.blocks:
+        if block.state not in PRESENT or block.reads:
+            sums = cells.at(*models.get((block.scope, block.step), (block.time[:10], default)))
+            _add_block(sums, block.state, block.bytes, block.reads)
+    return cells.all()
+
+
+def by_tool(rows: Rows) -> list[Cell]:
+    """A session's sums by day and tool. What a call of a model took is divided evenly among the calls of tools in it;
+    a call counts once for each tool."""
+    cells = _Cells()
+    for call in rows.calls:
+        names = call.tools or [NONE]
+        for name, part in zip(names, _divided(call, len(names)), strict=True):
+            sums = cells.at(call.time[:10], name)
+            sums.take(part)
+            sums.tool_calls += name != NONE
+        for name in dict.fromkeys(names):
+            sums = cells.at(call.time[:10], name)
+            sums.calls += 1
+            sums.uncounted += not call.has_usage
+        for name in call.failed:
+            cells.at(call.time[:10], name).failed += 1
+    for block in rows.blocks:
+        if block.tool and (block.state not in PRESENT or block.reads):
+            _add_block(cells.at(block.time[:10], block.tool), block.state, block.bytes, block.reads)
+    return cells.all()
+
+
+def by_file(rows: Rows) -> list[Cell]:
+    """A session's sums by day and file. What a call of a model took is divided evenly among the files that it touched;
+    what touched none is `(none)`."""
+    cells = _Cells()
+    touched: dict[str, dict[str, tuple[int, int]]] = {}
+    for file in rows.files:
+        count, failed = touched.setdefault(file.commit, {}).get(file.path, (0, 0))
+        touched[file.commit][file.path] = count + 1, failed + file.error
+    for call in rows.calls:
+        files = touched.get(call.commit) or {NONE: (0, 0)}
+        for (name, (count, failed)), part in zip(files.items(), _divided(call, len(files)), strict=True):
+            sums = cells.at(call.time[:10], name)
+            sums.take(part)
+            sums.calls += 1
+            sums.uncounted += not call.has_usage
+            sums.tool_calls += count
+            sums.failed += failed
+    return cells.all()
+
+
+class _Cells:
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], Sums] = {}
+
+    def at(self, day: str, name: str) -> Sums:
+        return self._sums.setdefault((day, name), Sums())
+
+    def all(self) -> list[Cell]:
+        return [Cell(day, name, sums) for (day, name), sums in self._sums.items()]
+
+
+def _part(call: CallRow) -> _Part:
+    usage = Usage(call.fresh, call.cache_written, call.cache_read, call.output, call.cache_hour)
+    return _Part(usage, call.cost or 0.0, int(call.has_usage and call.cost is None), call.waited or 0)
+
+
+def _divided(call: CallRow, parts: int) -> list[_Part]:
+    """What a call took in so many parts, which add up to it: whole tokens and seconds, the first parts have more."""
+    undivided = _part(call)
+    if parts == 1:
+        return [undivided]
+    shares = zip(*(_shares(count, parts) for count in (*undivided.usage, undivided.waited)), strict=True)
+    return [
+        _Part(Usage(*usage), undivided.cost / parts, undivided.unpriced if number == 0 else 0, waited)
+        for number, (*usage, waited) in enumerate(shares)
+    ]
+
+
+def _shares(count: int, parts: int) -> Sequence[int]:
+    share, more = divmod(count, parts)
+    return [share + (number < more) for number in range(parts)]
+
+
+def _add_block(sums: Sums, state: str, size: int, reads: int) -> None:
+    if state not in PRESENT:
+        sums.blocks_left += 1
+        sums.bytes_left += size
+    sums.reads += reads
+
+
+def total(cells: Iterable[Cell]) -> Sums:
+    """The sums of all these cells."""
+    sums = Sums()
+    for cell in cells:
+        sums.add(cell.sums)
+    return sums

@@ -1,0 +1,135 @@
+"""`stats`: the providers' own sums, whatever they are by, and only what is new is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from ctxvc.store.project.locate import FOLDER
+from ctxvc.store.store import Store
+from ctxvc.tables import stats as statistics
+from ctxvc.tables.stats import By
+from tests.cli.conftest import STEERING, Run, answer
+from tests.tables.recorded_usage import summed
+
+#: Those that divide a call: what is no call's own is in none of their lines.
+DIVIDING = ("tool", "file")
+
+
+def tokens(item: dict[str, Any]) -> tuple[int, ...]:
+    """In the order of the script's."""
+    return item["fresh"], item["cache_written"], item["cache_read"], item["output"]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("transcripts/claude-code", "transcripts/codex"),
+        *(pytest.param(place, marks=pytest.mark.slow) for place in ("transcripts/pi", "trajectories")),
+    ],
+)
+def test_the_sums_are_those_of_a_script_that_reads_the_recordings(
+    place: str, run: Run, tmp_path: Path, recordings: Path
+) -> None:
+    files = sorted((recordings / place).glob("*.jsonl*"))
+    assert files
+    run("init", folder=tmp_path)
+    assert run("import", *files, folder=tmp_path).exit_code == 0
+
+    told = answer(run, tmp_path, "stats")
+
+    every, dollars = summed(files)
+    assert tokens(told["total"]) == every
+    assert told["total"]["cost"] == pytest.approx(dollars, abs=0.0001)
+    assert told["total"]["sessions"] == len(files)
+
+
+@pytest.mark.parametrize("by", [by for by in get_args(By) if by])
+def test_the_lines_add_up_to_the_total(by: str, run: Run, project: Path) -> None:
+    told = answer(run, project, "stats", "--by", by)
+
+    total = told["total"]
+    columns = [tokens(item) for item in told["items"]]
+    assert tuple(map(sum, zip(*columns, strict=True))) == tokens(total) and total["calls"] > 4
+    for name in ("cost", "waited", "tool_calls", "failed"):
+        if not (by == "file" and name in ("tool_calls", "failed")):
+            assert sum(item[name] or 0 for item in told["items"]) == pytest.approx(total[name]), name
+    if by not in DIVIDING:
+        assert sum(item["blocks_left"] for item in told["items"]) == total["blocks_left"] == 3
+
+
+def test_what_a_tool_and_a_file_took_is_told_by_name(run: Run, project: Path) -> None:
+    tools = {item["name"]: item for item in answer(run, project, "stats", "--by", "tool")["items"]}
+    files = {item["name"]: item for item in answer(run, project, "stats", "--by", "file")["items"]}
+
+    assert (tools["Bash"]["failed"], tools["Read"]["failed"]) == (1, 0)
+    assert tools["Read"]["fresh"] == tools["Bash"]["fresh"] == 5  # half of the call that called both
+    assert files["app.py"]["calls"] == files["tests/test_app.py"]["calls"] == 1
+
+
+def test_only_sessions_with_a_new_tip_are_read(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    rows_of = statistics.rows_of
+
+    def reading(store: Store, tips: Any, place: Any, **options: Any) -> Any:
+        reads.append(place.session)
+        return rows_of(store, tips, place, **options)
+
+    monkeypatch.setattr(statistics, "rows_of", reading)
+    before = answer(run, project, "stats")
+    assert sorted(reads) == ["branched", "demo", "hostile"]
+    run("note", "-m", "one more", "--session", "branched", folder=project)
+    reads.clear()
+
+    assert answer(run, project, "stats", "--by", "tool")["total"] == before["total"]
+    assert reads == ["branched"]
+    cache = next((project / FOLDER / "ctxvc" / "cache").glob("stats-tool-*.json"))
+    cache.write_bytes(cache.read_bytes()[:-9])
+    assert answer(run, project, "stats")["total"] == before["total"]
+
+
+def test_nothing_of_another_project_is_in_it_unless_all_are_asked_for(
+    run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "two").mkdir()
+    run("init", folder=tmp_path / "two")
+    run("sessions", folder=project)
+
+    assert answer(run, tmp_path / "two", "stats", "--by", "project")["items"] == []
+    assert answer(run, tmp_path / "two", "sql", "FROM sessions")["rows"] == []
+    told = answer(run, tmp_path / "two", "stats", "--by", "project", "--all-projects")
+    assert [item["name"] for item in told["items"]] == [str(project)]
+    asked = answer(run, tmp_path / "two", "sql", "SELECT DISTINCT project FROM calls", "--all-projects")
+    assert asked["rows"] == [[str(project)]]
+
+
+def test_since_takes_whole_days_and_says_where_there_is_nothing(run: Run, project: Path) -> None:
+    whole = answer(run, project, "stats")
+    assert answer(run, project, "stats", "--since", "2026-03-01")["total"] == whole["total"]
+    late = run("stats", "--since", "2026-03-02", folder=project)
+    assert late.stdout.count("\n") == 1 and "no calls since 2026-03-02" in late.stderr
+
+
+def test_a_terminal_gets_a_chart_and_a_pipe_every_column(run: Run, on_screen: Run, project: Path) -> None:
+    screen = on_screen("stats", "--by", "model", folder=project).stdout
+    assert "█" in screen
+    lines = run("stats", "--by", "model", folder=project).stdout.splitlines()
+    assert lines[0].split("\t")[:4] == ["model", "sessions", "turns", "calls"] and "█" not in "".join(lines)
+    for by in get_args(By)[1:]:
+        assert not STEERING.search(run("stats", "--by", by, folder=project).stdout)
+
+
+def test_a_session_that_came_in_is_its_clones(run: Run, project: Path, server: Path, other: Path) -> None:
+    run("remote", "add", server, "--as", "laptop", "--yes", folder=project)
+    run("push", folder=project)
+    run("init", folder=other)
+    run("remote", "add", server, "--as", "desktop", "--yes", folder=other)
+    run("pull", folder=other)
+
+    assert {item["name"] for item in answer(run, other, "stats", "--by", "person")["items"]} == {"laptop"}
+    told = answer(run, project, "stats", "--by", "person", "--remote", "origin")
+    assert [item["name"] for item in told["items"]] == ["laptop"]
