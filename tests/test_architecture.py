@@ -94,7 +94,7 @@ STORE = (
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
     *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
-    *("cache.recovered_files", "project.code_history", "project.code_remotes"),
+    *("cache.database", "cache.recovered_files", "project.code_history", "project.code_remotes"),
     *("cache.cached_repository", "cache.cached_indexes"),
     *("read.commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
@@ -132,7 +132,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core", "tokens"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens", "importers", "replay"}),  # a host may keep its sessions in one; it ranks by BM25
+    "sqlite3": frozenset({"store", "inspection", "tokens", "importers", "replay"}),  # a cache, a host's sessions, BM25
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),

@@ -420,6 +420,12 @@ class Store:
         with locked(self._store_lock) as lock:
             yield lock
 
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Keeps a purge and a merge of packs from running meanwhile."""
+        with locked(self._store_lock, shared=True):
+            yield
+
     @property
     def _store_lock(self) -> Path:
         return self.path / "ctxvc" / "store.lock"
