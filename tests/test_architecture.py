@@ -76,6 +76,7 @@ CORE = (
         "patterns",
         "variables",
         "suggestion",
+        "relevance",
         "ledger",
         "prompt",
         "hosts",

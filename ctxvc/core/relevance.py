@@ -29,22 +29,26 @@ _PLACES = 200
 #: More of a term in a text counts no more.
 _MOST = 64
 _ACCENT = re.compile("[\u0300-\u036f]+")
-_WORD = re.compile(r"[^\W_]+")
+#: Scripts without blanks between words: each letter is a word.
+_UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_LETTER = re.compile(f"[{_UNSPACED}]")
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
 class Term:
-    """A word, a name or a phrase of a query. `words` are the parts that an index knows, in lower case."""
+    """A word, a name or a phrase of a query. `parts` are the words that an index knows, in lower case."""
 
     def __init__(self, text: str) -> None:
         self.text = folded(text)
-        self.words = tuple(_WORD.findall(self.text))
+        self.parts = tuple(_WORD.findall(self.text))
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
         """Where it begins and ends in a folded text; blanks in it may be any white space there."""
         at = text.find(self._first)
         while at >= 0:
-            if (at == 0 or not text[at - 1].isalnum()) and (match := self._pattern.match(text, at)):
+            begins = at == 0 or not text[at - 1].isalnum() or _LETTER.match(text, at)
+            if begins and (match := self._pattern.match(text, at)):
                 yield match.span()
             at = text.find(self._first, at + 1)
 
@@ -54,7 +58,13 @@ class Term:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(r"\s+".join(map(re.escape, self.text.split())) + r"(?![^\W_])")
+        end = "" if _LETTER.match(self.text[-1]) else r"(?![^\W_])"
+        return re.compile(r"\s+".join(map(re.escape, self.text.split())) + end)
+
+
+def spaced(text: str) -> str:
+    """The words of a text with blanks between them, as an index takes them that knows no scripts."""
+    return text if text.isascii() else " ".join(_WORD.findall(text))
 
 
 class Line(NamedTuple):
@@ -75,15 +85,16 @@ def folded(text: str) -> str:
 def terms(query: str) -> tuple[Term, ...]:
     """The terms of a query, each once. Raises: BadInput if it has none, or too many."""
     texts = (quoted or word.strip("\"'`.,;:!?()[]{}<>") for quoted, word in _TERM.findall(query))
-    found = {term.text: term for text in texts if (term := Term(text.strip())).words}
-    if not found:
+    by_text = {term.text: term for text in texts if (term := Term(text.strip())).parts}
+    if not by_text:
         raise BadInput(f"{query[:60]!r} has no word to search for", hint="give letters or digits")
-    if len(found) > MOST_TERMS or len(query) > LONGEST:
+    if len(by_text) > MOST_TERMS or len(query) > LONGEST:
+        size = f"{len(by_text)} words and {len(query)} characters"
         raise BadInput(
-            f"a query may have {MOST_TERMS} words and {LONGEST} characters; this one has {len(found)} and {len(query)}",
+            f"a query may have {MOST_TERMS} words and {LONGEST} characters; this one has {size}",
             hint="give the words that matter most",
         )
-    return tuple(found.values())
+    return tuple(by_text.values())
 
 
 def frequencies(text: str, query: Iterable[Term]) -> dict[str, int]:

@@ -49,13 +49,13 @@ def refresh(store: Store, index: TextIndex, unreadable: list[CtxvcError], progre
         return
     with locked(store.cache_path / _LOCK):
         tips = store.all_tips()
-        known = index.keys()
+        before = index.keys()
         keys = {name: local_cache.session_key(store, name, scopes, _FORM) for name, scopes in tips.items()}
         _Refresh(store, index, unreadable).sessions(
-            [name for name in _by_age(store, tips) if known.get(name) != keys[name]], keys, progress
+            [name for name in _by_age(store, tips) if before.get(name) != keys[name]], keys, progress
         )
         with index.writing() as writer:
-            for name in known.keys() - tips.keys():
+            for name in before.keys() - tips.keys():
                 writer.remove(name)
             is_worn = writer.is_worn
             writer.keep(_STAMP, "" if unreadable else stamp)
@@ -66,8 +66,8 @@ def refresh(store: Store, index: TextIndex, unreadable: list[CtxvcError], progre
 
 def text_of(form: int, body: bytes) -> str:
     """The text of a body as it is searched: the strings of JSON below each other, without their keys."""
-    *strings, whole = searchable(_FORMS[form], body)
-    return "\n".join(strings) if strings else whole
+    *strings, text = searchable(_FORMS[form], body)
+    return "\n".join(strings) if strings else text
 
 
 def endings(path: str) -> Iterator[str]:
@@ -135,18 +135,18 @@ def _time(store: Store, tip: str) -> int:
         return 0
 
 
-def _new(stored: StoredSession, known: set[bytes]) -> Iterator[NewBody]:
+def _new(stored: StoredSession, indexed: set[bytes]) -> Iterator[NewBody]:
     """The session's bodies that are not known, with their texts."""
     scopes = sorted(stored.scopes(), key=lambda scope: scope != stored.scope)
-    found = [
+    fresh = [
         body
         for body in bodies([(stored, scopes)], lambda row: row.kind != "dashboard", whole=True)
-        if body.blob not in known
+        if body.blob not in indexed
     ]
-    if not found:
+    if not fresh:
         return
-    about = _Session(stored, found)
-    for body, data in read(stored.store, found):
+    about = _Session(stored, fresh)
+    for body, data in read(stored.store, fresh):
         yield about.body(body, data)
 
 

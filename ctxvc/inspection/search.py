@@ -7,7 +7,7 @@ with all the words, the 300 added last are looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -35,7 +35,8 @@ LOOKED_AT, _COPIES = 300, 1_200
 _ENOUGH = 60
 #: Characters of a text in which its words are counted.
 _COUNTED = 60_000
-_ALWAYS = (-(1 << 62), 1 << 62)
+#: All times.
+EVER = (-(1 << 62), 1 << 62)
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +48,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     agents: Sequence[str] = ()
     files: Sequence[str] = ()
     sessions: Sequence[str] = ()
-    since: int = _ALWAYS[0]
-    until: int = _ALWAYS[1]
+    since: int = EVER[0]
+    until: int = EVER[1]
 
     def facts(self) -> list[list[str]]:
         """The facts of a body of which it must have one each."""
@@ -90,28 +91,29 @@ def searched(
     query: Sequence[Term],
     filters: Filters,
     now: float,
-    most: int,
+    limit: int,
     *,
+    accepts: Callable[[Row], bool] = lambda _: True,
     project: str = "",
     unreadable: list[CtxvcError],
     progress: Progress = lambda *_: None,
 ) -> Searched:
-    """The `most` best blocks of a store, whose index is brought up to date first.
+    """The `limit` best blocks of a store, whose index is brought up to date first.
 
-    `now` are seconds since 1970. The errors of sessions that cannot be read go into `unreadable`. An index that is
-    damaged is made anew. Raises: Conflict, CtxvcError.
+    `now` are seconds since 1970; only blocks whose row `accepts` allows count. The errors of sessions that cannot be
+    read go into `unreadable`. An index that is damaged is made anew. Raises: Conflict, CtxvcError.
     """
     index = TextIndex(store)
     try:
         refresh(store, index, unreadable, progress)
-        return _searched(store, index, query, filters, now, most, project)
+        return _searched(index, _Reader(store, query, accepts, project), query, filters, now, limit)
     except DamagedIndex:
         unreadable.clear()
         refresh(store, index, unreadable, progress)
-        return _searched(store, index, query, filters, now, most, project)
+        return _searched(index, _Reader(store, query, accepts, project), query, filters, now, limit)
 
 
-def best(results: Sequence[Searched], now: float, most: int) -> list[Fitting]:
+def best(results: Sequence[Searched], now: float, limit: int) -> list[Fitting]:
     """The best blocks of several stores together, the best first."""
     having: Counter[str] = Counter()
     for result in results:
@@ -119,7 +121,7 @@ def best(results: Sequence[Searched], now: float, most: int) -> list[Fitting]:
     bodies = sum(result.bodies for result in results)
     score = _Score(having, bodies, sum(result.characters for result in results), now)
     fitting = [one for result in results for one in result.fitting]
-    return sorted(fitting, key=lambda one: -score(one.counts, one.size, one.time))[:most]
+    return sorted(fitting, key=lambda one: -score(one.counts, one.size, one.time))[:limit]
 
 
 class _Score:
@@ -134,47 +136,50 @@ class _Score:
         return relevance.aged(relevance.score(counts, self.weights, size, self._average), self._now - time)
 
 
+def within(filters: Filters, sessions: Sequence[str]) -> Filters:
+    """The same, of these sessions alone."""
+    return msgspec.structs.replace(filters, sessions=sessions)
+
+
 def _searched(
-    store: Store, index: TextIndex, query: Sequence[Term], filters: Filters, now: float, most: int, project: str
+    index: TextIndex, reader: _Reader, query: Sequence[Term], filters: Filters, now: float, limit: int
 ) -> Searched:
-    words = index.counts(dict.fromkeys(word for term in query for word in term.words))
-    having = {term.text: min(words[word] for word in term.words) if words else 0 for term in query}
+    frequency = index.counts(dict.fromkeys(word for term in query for word in term.parts))
+    having = {term.text: min(frequency[word] for word in term.parts) if frequency else 0 for term in query}
     bodies, characters = index.totals()
     score = _Score(having, bodies, characters, now)
-    reader = _Reader(store, query, score.weights, project)
     with unhashed():
-        bodies_found = _candidates(index, words, filters)
+        bodies_found = _candidates(index, frequency, filters)
         candidates = [(copies, counts) for copies in bodies_found if (counts := reader.counts(copies[0]))]
     candidates.sort(key=lambda one: -score(one[1], one[0][0].size, one[0][0].time))
-    fitting = (reader.fitting(copies, counts) for copies, counts in candidates)
+    fitting = (reader.fitting(copies, counts, score.weights) for copies, counts in candidates)
     return Searched(
-        fitting=list(islice(filter(None, fitting), most)), having=having, bodies=bodies, characters=characters
+        fitting=list(islice(filter(None, fitting), limit)), having=having, bodies=bodies, characters=characters
     )
 
 
-def _candidates(index: TextIndex, words: Mapping[str, int], filters: Filters) -> list[list[IndexedBody]]:
+def _candidates(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> list[list[IndexedBody]]:
     """The bodies that may fit best, each with its copies in other sessions: those with all the words, then, while there
-    are few, those with all but the most common one, and so on."""
-    rarest = sorted((word for word, count in words.items() if count), key=lambda word: words[word])
-    by_blob: dict[bytes, list[IndexedBody]] = {}
-    for count in range(len(rarest), 0, -1):
-        for body in index.newest(rarest[:count], filters.facts(), filters.since, filters.until, _COPIES):
-            copies = by_blob.setdefault(body.blob, [])
-            if body not in copies:
-                copies.append(body)
+    are few, those with all but the most common ones, at last those with any."""
+    rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
+    levels = [rarest[:count] for count in range(len(rarest), 0, -1)] + [[word] for word in rarest[1:]]
+    by_blob: dict[bytes, dict[IndexedBody, None]] = {}
+    for level in levels:
+        for body in index.newest(level, filters.facts(), filters.since, filters.until, _COPIES):
+            by_blob.setdefault(body.blob, {})[body] = None
         if len(by_blob) >= _ENOUGH:
             break
-    return list(by_blob.values())[:LOOKED_AT]
+    return [list(copies) for copies in by_blob.values()][:LOOKED_AT]
 
 
 class _Reader:
     """Reads what the index names from the store itself."""
 
-    def __init__(self, store: Store, query: Sequence[Term], weights: Mapping[str, float], project: str) -> None:
+    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Row], bool], project: str) -> None:
         self._store = store
         self._objects = Objects(store.repository)
         self._query = query
-        self._weights = weights
+        self._accepts = accepts
         self._project = project
         self._sessions: dict[str, StoredSession] = {}
         self._of_session: dict[str, Mapping[str, str]] = {}
@@ -185,12 +190,14 @@ class _Reader:
         head = relevance.frequencies(relevance.folded(text[:_COUNTED]), self._query)
         return head or relevance.frequencies(relevance.folded(text[_COUNTED:]), self._query)
 
-    def fitting(self, copies: Sequence[IndexedBody], counts: Mapping[str, int]) -> Fitting | None:
-        """The block, as it stands in its session now; None if it does not."""
+    def fitting(
+        self, copies: Sequence[IndexedBody], counts: Mapping[str, int], weights: Mapping[str, float]
+    ) -> Fitting | None:
+        """The block, as it stands in its session now; None if it does not, or is not accepted."""
         for number, body in enumerate(copies):
-            if (row := self._row(body)) is not None:
+            if (row := self._row(body)) is not None and self._accepts(row):
                 text = self._text(body)
-                line = relevance.best_line(relevance.folded(text), self._query, self._weights)
+                line = relevance.best_line(relevance.folded(text), self._query, weights)
                 excerpt, start, stop = _excerpt(text, line)
                 return Fitting(
                     place=Place(body.session, body.scope, row, self._project), time=body.time, line=line.number,
@@ -203,7 +210,7 @@ class _Reader:
         """The row of the block, if it has that body."""
         with suppress(Damaged, NotFound):
             if self._store.journal_path(body.session).exists():
-                return self._waiting(body)[0]
+                return self._uncommitted(body)[0]
             if tip := self._tips(body.session).get(body.scope):
                 there = self._store.reader.row(tip, body.block)
                 return there[0] if there and there[1] == body.blob else None
@@ -215,11 +222,11 @@ class _Reader:
             try:
                 data = self._objects.blob(body.blob)
             except Unreadable:
-                data = self._waiting(body)[1]
+                data = self._uncommitted(body)[1]
             return text_of(body.form, data)
         return ""
 
-    def _waiting(self, body: IndexedBody) -> tuple[Row | None, bytes]:
+    def _uncommitted(self, body: IndexedBody) -> tuple[Row | None, bytes]:
         """The row and the bytes in a session of which some may be in no commit yet."""
         if body.session not in self._sessions:
             self._sessions[body.session] = StoredSession.for_reading(self._store, body.session)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ctxvc.core import relevance
 from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store.cache.database import CacheDatabase
 from ctxvc.store.store import Store
@@ -47,8 +48,6 @@ _CACHE_BYTES = 64 << 20
 # A private letter begins what is no word of a text, but a fact of its body; texts have none of these letters.
 _FACT = "\ue000"
 _PRIVATE = re.compile("[\ue000-\uf8ff\0]")
-#: Scripts without blanks between words: each letter is a word.
-_UNSPACED = re.compile("([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
 
 
 class DamagedIndex(Conflict):
@@ -123,13 +122,13 @@ class TextIndex:
         """Removes it."""
         self._database.drop()
 
-    def counts(self, words: Iterable[str]) -> dict[str, int]:
+    def counts(self, terms: Iterable[str]) -> dict[str, int]:
         """In how many bodies each word stands, up to 20,000."""
         query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
         with self._reading() as database:
             if database is None:
                 return {}
-            return {word: database.execute(query, (_quoted(word), MOST_COUNTED)).fetchone()[0] for word in words}
+            return {word: database.execute(query, (_quoted(word), MOST_COUNTED)).fetchone()[0] for word in terms}
 
     def totals(self) -> tuple[int, int]:
         """The bodies, and the characters of their texts."""
@@ -139,18 +138,18 @@ class TextIndex:
         return bodies, characters
 
     def newest(
-        self, words: Iterable[str], facts: Iterable[Sequence[str]], since: int, until: int, most: int
+        self, terms: Iterable[str], facts: Iterable[Sequence[str]], since: int, until: int, limit: int
     ) -> list[IndexedBody]:
         """The bodies added last that have all these words and, of each of the `facts`, one; with times within bounds,
         which are seconds since 1970."""
-        parts = [*map(_quoted, words), *(f"({' OR '.join(map(_quoted, each))})" for each in facts)]
+        parts = [*map(_quoted, terms), *(f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in facts)]
         query = (
             "SELECT s.name, b.scope, b.block, b.time, b.size, b.form, b.blob FROM texts t"
             " JOIN bodies b ON b.id = t.rowid JOIN sessions s ON s.id = b.session"
             " WHERE texts MATCH ? AND b.time BETWEEN ? AND ? ORDER BY t.rowid DESC LIMIT ?"
         )
         with self._reading() as database:
-            rows = database.execute(query, (" AND ".join(parts), since, until, most)) if database else ()
+            rows = database.execute(query, (" AND ".join(parts), since, until, limit)) if database else ()
             return [
                 IndexedBody(
                     session=session, scope=scope, block=block, time=time, size=size, form=form, blob=bytes(blob)
@@ -242,8 +241,8 @@ class Writer:
     @property
     def is_worn(self) -> bool:
         """Whether so many bodies are gone that it should be made anew."""
-        bodies, gone = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
-        return isinstance(bodies, int) and isinstance(gone, int) and gone > _GONE * (bodies + gone)
+        bodies, removed = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
+        return isinstance(bodies, int) and isinstance(removed, int) and removed > _GONE * (bodies + removed)
 
     def _number(self, session: str) -> int:
         row = self._database.execute("SELECT id FROM sessions WHERE name = ?", (session,)).fetchone()
@@ -269,16 +268,13 @@ def fact(name: str, value: str) -> str:
 
 def _document(text: str, facts: Iterable[str]) -> str:
     """What the index takes the words of."""
-    text = _PRIVATE.sub(" ", unicodedata.normalize("NFC", text).encode("utf-8", "replace").decode())
-    return f"{_spaced(text)} {' '.join(facts)}"
+    plain = _PRIVATE.sub(" ", unicodedata.normalize("NFC", text).encode("utf-8", "replace").decode())
+    return f"{relevance.spaced(plain)} {' '.join(facts)}"
 
 
 def _quoted(word: str) -> str:
-    return " AND ".join(f'"{part}"' for part in _spaced(word.replace('"', " ")).split())
-
-
-def _spaced(text: str) -> str:
-    return _UNSPACED.sub(r" \1 ", text)
+    """A word, or a fact, in a query of SQLite's."""
+    return f'"{word}"'
 
 
 def _fact(database: sqlite3.Connection, name: str) -> object:

@@ -115,6 +115,13 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
     pattern: Annotated[str, _says("regular expression, matched line by line")]
     ignore_case: bool = False
     all_sessions: Annotated[bool, _says("in every session of this project")] = False
+    rank: Annotated[
+        bool, _says('pattern is words and "phrases" instead; the 20 blocks that fit best, from an index')
+    ] = False
+    kind: Annotated[str, _says("with rank: only blocks of this kind, as in user, tool_use, tool_result")] = ""
+    agent: Annotated[str, _says("with rank: only sessions of this agent, as in codex")] = ""
+    file: Annotated[str, _says("with rank: only calls that name this file, and their results")] = ""
+    days: Annotated[int, msgspec.Meta(ge=0, description="with rank: only the last so many days")] = 0
     session: _Session = ""
 
 

@@ -9,19 +9,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
-from ctxvc.agent.tools.search import COUNTED, search
+from ctxvc.agent.tools.search import COUNTED, SHOWN, WIDTH, address_from, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.agent.tools.why import Explain, explanation
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
+from ctxvc.core.ledger.block import Kind
 from ctxvc.core.prompt.recover import NoRoom
+from ctxvc.core.relevance import terms
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
+from ctxvc.inspection.search import EVER, Filters, best, searched
 from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
@@ -38,6 +41,7 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
+_DAY = 86_400
 #: Seconds that a call waits for the first recording.
 _PATIENCE = 5.0
 
@@ -232,6 +236,10 @@ def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
 
 def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     store = session.store
+    if call.rank:
+        return _ranked(session, call)
+    if call.kind or call.agent or call.file or call.days:
+        raise BadInput("kind, agent, file and days are for rank", hint="set rank, and give words as the pattern")
     names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
     others = [StoredSession.for_reading(store, other) for other in names]
     result = search(session.stored, call.pattern, ignore_case=call.ignore_case, others=others)
@@ -248,6 +256,37 @@ def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     ]
     further = min(result.more, COUNTED)
     return offer.Searched(session=session.name, found=matches, further_blocks=further, unfinished=result.unfinished)
+
+
+def _ranked(session: Session, call: offer.SearchArguments) -> offer.Searched:
+    now = time.time()
+    if call.kind and call.kind not in get_args(Kind):
+        raise BadInput(f"{one_line(call.kind, 40)!r} is no kind", hint=f"use one of {', '.join(get_args(Kind))}")
+    filters = Filters(
+        kinds=[kind for kind in get_args(Kind) if kind == call.kind],
+        agents=[call.agent] if call.agent else [],
+        files=[call.file] if call.file else [],
+        sessions=[] if call.all_sessions else [session.name],
+        since=int(now - call.days * _DAY) if call.days else EVER[0],
+    )
+    unreadable: list[CtxvcError] = []
+    result = searched(
+        session.store, terms(call.pattern), filters, now, SHOWN,
+        accepts=lambda row: row.state != "deleted", unreadable=unreadable,
+    )  # fmt: skip
+    matches = [
+        offer.Found(
+            address=address_from(session.stored, fitting.place),
+            kind=fitting.place.row.kind,
+            step=fitting.place.row.step,
+            in_recorded_prompt=fitting.place.row.present,
+            lines=[offer.Line(number=fitting.line, text=one_line(fitting.text, WIDTH))],
+            further_lines=0,
+        )
+        for fitting in best([result], now, SHOWN)
+    ]
+    unfinished = f"{len(unreadable)} sessions could not be read" if unreadable else ""
+    return offer.Searched(session=session.name, found=matches, further_blocks=0, unfinished=unfinished)
 
 
 def _status(session: Session) -> offer.Status:

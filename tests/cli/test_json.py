@@ -51,6 +51,7 @@ ASKED = {
     "ctxvc.prompt/1": ["prompt"],
     "ctxvc.export/1": ["export", "--format", "openai-chat"],
     "ctxvc.grep/1": ["grep", "assert"],
+    "ctxvc.ranked/1": ["grep", "--rank", "assert"],
     "ctxvc.report/1": ["report"],
     "ctxvc.bisect/1": ["bisect", "B6"],
     "ctxvc.blame/1": ["blame", "B6"],

@@ -238,6 +238,15 @@ def test_all_sessions_of_a_project_are_searched_where_asked(project: Path) -> No
     assert told(store, "status")["other_sessions"] == [name for name in names if name != current]
 
 
+def test_a_ranked_search_gives_the_blocks_that_fit_best(live: Path) -> None:
+    found = told(live, "search", pattern="brown fox", rank=True)["found"]
+    assert sorted(each["address"].partition("@")[0] for each in found) == ["B3", "B7"]
+    assert found[0]["lines"][0]["text"].endswith("the quick brown fox")
+    assert told(live, "search", pattern="brown fox", rank=True, kind="user")["found"] == []
+    assert len(told(live, "search", pattern="brown fox", rank=True, days=1, all_sessions=True)["found"]) == 2
+    assert told(live, "search", pattern="brown", rank=True, agent="codex")["found"] == []
+
+
 def test_what_was_deleted_is_neither_found_nor_read(live: Path) -> None:
     assert "only a person" in wrong(live, "recover", address="B5")
     assert "only a person" in unread(live, "ctxvc://block/B5")
@@ -262,6 +271,9 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
         ("recover", {"address": "B3", "max_tokens": MOST + 1}, "Expected `int` <= 8000"),
         ("search", {"pattern": "["}, "is not a regular expression"),
+        ("search", {"pattern": "x", "kind": "user"}, "kind, agent, file and days are for rank; set rank"),
+        ("search", {"pattern": "x", "kind": "usr", "rank": True}, "'usr' is no kind; use one of user, assistant"),
+        ("search", {"pattern": "-", "rank": True}, "has no word to search for"),
         ("notes", {"session": "nowhere"}, "nowhere"),
         ("notes", {"scope": "nowhere"}, "nowhere"),
         ("search", {}, "missing required field `pattern`"),

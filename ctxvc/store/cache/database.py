@@ -115,8 +115,8 @@ class CacheDatabase:
                 continue
             except OSError as error:
                 raise sqlite3.OperationalError(str(error)) from error
-            whole = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= self._largest
-            if not whole or (suffix == "-journal" and abs(time.time() - status.st_mtime) > _OLD):
+            is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= self._largest
+            if not is_plain or (suffix == "-journal" and abs(time.time() - status.st_mtime) > _OLD):
                 with suppress(OSError):
                     Path(path).unlink()
             elif suffix == "-journal":
