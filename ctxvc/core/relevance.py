@@ -10,7 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ _MOST = 64
 _ACCENT = re.compile("[\u0300-\u036f]+")
 #: Scripts without blanks between words: each letter is a word.
 _UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LETTER = re.compile(f"[{_UNSPACED}]")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
@@ -62,9 +63,28 @@ class Term:
         return re.compile(r"\s+".join(map(re.escape, self.text.split())) + end)
 
 
+def folded(text: str) -> str:
+    """A text as terms are looked for in it: in lower case, without accents."""
+    return _BEYOND_ASCII.sub(lambda run: _unaccented(run[0]), text.lower())
+
+
 def spaced(text: str) -> str:
-    """The words of a text with blanks between them, as an index takes them that knows no scripts."""
-    return text if text.isascii() else " ".join(_WORD.findall(text))
+    """A text whose words an index finds that only knows ASCII: blanks stand for all else that is no letter, and around
+    the letters of scripts without blanks."""
+    return _BEYOND_ASCII.sub(lambda run: _parted(run[0]), text)
+
+
+@lru_cache(4096)
+def _unaccented(run: str) -> str:
+    return _ACCENT.sub("", unicodedata.normalize("NFD", run))
+
+
+@lru_cache(4096)
+def _parted(run: str) -> str:
+    letters = unicodedata.normalize("NFC", run)
+    return "".join(
+        f" {letter} " if _LETTER.match(letter) else letter if letter.isalnum() else " " for letter in letters
+    )
 
 
 class Line(NamedTuple):
@@ -73,13 +93,6 @@ class Line(NamedTuple):
     number: int
     start: int = 0
     stop: int = 0
-
-
-def folded(text: str) -> str:
-    """A text as terms are looked for in it: in lower case, without accents."""
-    if text.isascii():
-        return text.lower()
-    return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower()))
 
 
 def terms(query: str) -> tuple[Term, ...]:

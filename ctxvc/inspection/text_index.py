@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -268,7 +267,7 @@ def fact(name: str, value: str) -> str:
 
 def _document(text: str, facts: Iterable[str]) -> str:
     """What the index takes the words of."""
-    plain = _PRIVATE.sub(" ", unicodedata.normalize("NFC", text).encode("utf-8", "replace").decode())
+    plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
     return f"{relevance.spaced(plain)} {' '.join(facts)}"
 
 
