@@ -79,6 +79,7 @@ CORE = (
         "relevance",
         "ledger",
         "prompt",
+        "project_notes",
         "hosts",
         "recording",
         "view",
@@ -94,7 +95,7 @@ STORE = (
     *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
-    *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
+    *("project.locate", "project.links_inbox", "project.file_digests", "upkeep.packed_refs", "push_attempt"),
     *("cache.database", "cache.recovered_files", "project.code_history", "project.code_remotes"),
     *("cache.cached_repository", "cache.cached_indexes"),
     *("read.commit_reader", "log.journal"),

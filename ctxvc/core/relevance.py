@@ -28,6 +28,8 @@ _FLOOR = 0.5
 _PLACES = 200
 #: More of a term in a text counts no more.
 _MOST = 64
+#: Characters of a text that are read for its words.
+_READ = 20_000
 _ACCENT = re.compile("[\u0300-\u036f]+")
 #: Scripts without blanks between words: each letter is a word.
 _UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -108,6 +110,13 @@ def terms(query: str) -> tuple[Term, ...]:
             hint="give the words that matter most",
         )
     return tuple(by_text.values())
+
+
+def telling(text: str, texts: Sequence[str], limit: int = MOST_TERMS) -> list[Term]:
+    """The words of a text that tell the folded `texts` apart best: those that some of them have, the rarest first."""
+    by_text = {term.text: term for word in _WORD.findall(folded(text)[:_READ]) if (term := Term(word)).parts}
+    having = {word: sum(bool(frequencies(one, [term])) for one in texts) for word, term in by_text.items()}
+    return [by_text[word] for word in sorted(having, key=lambda word: having[word]) if having[word]][:limit]
 
 
 def frequencies(text: str, query: Iterable[Term]) -> dict[str, int]:

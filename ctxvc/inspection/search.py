@@ -1,7 +1,7 @@
 """Search: the blocks that fit a question best, in one store or several, without reading all of them.
 
-The index names the bodies that have the words, and the bodies themselves say how well they fit. Of more than 300 bodies
-with all the words, the 300 added last are looked at.
+The index names the bodies that have the words, and the bodies themselves say how well they fit. Of more than 200 bodies
+with all the words, the 200 added last are looked at.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies that are looked at, and copies of them in other sessions.
-LOOKED_AT, _COPIES = 300, 1_200
+LOOKED_AT, _COPIES = 200, 800
 #: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
 _ENOUGH = 60
 #: Characters of a text in which its words are counted.
-_COUNTED = 60_000
+_COUNTED = 30_000
 #: All times.
 EVER = (-(1 << 62), 1 << 62)
 

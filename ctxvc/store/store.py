@@ -184,7 +184,7 @@ class Store:
             return place[0]
         if not (sessions := sessions or self.sessions()):
             raise NotFound(f"no sessions in {self.path} yet", hint=Phrase("import-sessions"))
-        return max(sessions)
+        return max(sessions, key=lambda name: (not name_rules.has_project_notes(name), name))
 
     def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
         """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""

@@ -52,6 +52,8 @@ ASKED = {
     "ctxvc.export/1": ["export", "--format", "openai-chat"],
     "ctxvc.grep/1": ["grep", "assert"],
     "ctxvc.ranked/1": ["grep", "--rank", "assert"],
+    "ctxvc.project_note/1": ["note", "--project", "-m", "the sum is off"],
+    "ctxvc.project_notes/1": ["notes", "--project"],
     "ctxvc.report/1": ["report"],
     "ctxvc.bisect/1": ["bisect", "B6"],
     "ctxvc.blame/1": ["blame", "B6"],
