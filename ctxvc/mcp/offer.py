@@ -48,6 +48,8 @@ class NoteArguments(Arguments, frozen=True, kw_only=True):
     supersedes: Annotated[
         list[str], _says("addresses of what it replaces, as in B12: older notes, results that are wrong by now")
     ] = []
+    project: Annotated[bool, _says("keep it for all later sessions of the project, if a person allowed that")] = False
+    name: Annotated[str, _says("with project: it replaces the project's note of this name")] = ""
 
 
 class Noted(Result, frozen=True, kw_only=True):
@@ -65,16 +67,24 @@ class NotesArguments(Arguments, frozen=True, kw_only=True):
     session: _Session = ""
     scope: Annotated[str, _says("default: the current one")] = ""
     label: Annotated[str, _says("only those with this label")] = ""
+    project: Annotated[bool, _says("those of the project instead, if a person allowed that")] = False
+    about: Annotated[str, _says("with project: words and files that they should fit, the best first")] = ""
 
 
 class NoteItem(Result, frozen=True, kw_only=True):
-    """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any."""
+    """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any.
+
+    One of the project has its address as `block`, its name, where it was learned, and its files that changed since.
+    """
 
     block: str
     step: int
     text: str
     labels: list[str]
     superseded: str
+    name: str = ""
+    learned: str = ""
+    changed: list[str] = []
 
 
 class Notes(Result, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.search import COUNTED, SHOWN, WIDTH, address_from, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.agent.tools.why import Explain, explanation
+from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.block import Kind
@@ -29,6 +30,7 @@ from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.phrases import MODEL
+from ctxvc.session import project_notes
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -63,6 +65,7 @@ class Recorded:
         of_call: OfCall,
         explain: Explain | None,
         is_coming: Callable[[], bool],
+        project_notes: bool = False,
     ) -> None:
         self._find = find
         self._is_coming = is_coming
@@ -70,11 +73,18 @@ class Recorded:
         self._default = default
         self._of_call = of_call
         self._explain = explain
+        self._has_project_notes = project_notes
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
         """What the tool answers. Raises: Wrong."""
+        if getattr(arguments, "project", False) and not self._has_project_notes:
+            raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
         with self._session(getattr(arguments, "session", ""), meta, change=_CHANGES.get(name, "none")) as session:
             match arguments:
+                case offer.NoteArguments(project=True):
+                    return _project_note(session, arguments)
+                case offer.NotesArguments(project=True):
+                    return _project_notes(session, arguments)
                 case offer.NoteArguments():
                     return _note(session, arguments)
                 case offer.NotesArguments():
@@ -186,9 +196,9 @@ def _note(session: Session, call: offer.NoteArguments) -> offer.Noted:
         raise BadInput(
             f"the note has {len(call.text):,} characters; at most {offer.NOTE:,} are allowed", hint="shorten it"
         )
-    noted = session.note(call.text, labels=call.labels, supersedes=call.supersedes)
-    superseded = [block for block, by in noting.superseded(session.ledger()).items() if by == noted.block]
-    return offer.Noted(session=session.name, scope=session.scope, block=noted.block, superseded=superseded)
+    written = session.note(call.text, labels=call.labels, supersedes=call.supersedes)
+    superseded = [block for block, by in noting.superseded(session.ledger()).items() if by == written.block]
+    return offer.Noted(session=session.name, scope=session.scope, block=written.block, superseded=superseded)
 
 
 def _notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
@@ -201,6 +211,37 @@ def _notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
     ]
     older = len(all_notes) - len(newest)
     return offer.Notes(session=session.name, scope=call.scope or session.scope, notes=newest, older=older)
+
+
+def _project_note(session: Session, call: offer.NoteArguments) -> offer.Noted:
+    note = project_notes.add(
+        session.store, call.text, actor="agent", name=call.name, labels=call.labels,
+        learned=(session.name, session.scope, session.ledger().meta.counters.step), root=session.store.path.parent,
+    )  # fmt: skip
+    place, _, block = note.address.partition(":")
+    name, _, scope = place.partition("/")
+    return offer.Noted(session=name, scope=scope, block=block, superseded=list(note.about.replaces))
+
+
+def _project_notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
+    all_notes = [note for note in project_notes.notes(session.store) if not call.label or call.label in note.labels]
+    fitting = noted.fitting(all_notes, call.about)
+    chosen = fitting[:LISTED]
+    digests = project_notes.digests(session.store.path.parent, chosen)
+    items = [
+        offer.NoteItem(
+            block=note.address,
+            step=note.about.step,
+            text=note.text,
+            labels=list(note.labels),
+            superseded="",
+            name=note.about.name,
+            learned=f"{note.about.session}/{note.about.scope}" if note.about.session else "",
+            changed=note.stale(digests),
+        )
+        for note in chosen
+    ]
+    return offer.Notes(session="", scope="", notes=items, older=len(fitting) - len(items))
 
 
 def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,6 +81,12 @@ def add(
         note = project_notes.note_of(f"{own.name}/{own.scope}", row, display.decode(own.body(row)))
     assert note is not None
     return note
+
+
+def for_task(store: Store, task: str, root: Path, cap: int, count: Callable[[str], int]) -> str:
+    """The notes that fit a task, as a text of at most `cap` tokens for a model; empty if none does. Raises: Damaged."""
+    chosen = project_notes.fitting(notes(store), task)
+    return project_notes.notes_text(chosen, digests(root, chosen), cap, count)
 
 
 def digests(root: Path, chosen: Sequence[ProjectNote]) -> Mapping[str, str]:
