@@ -30,6 +30,8 @@ _PLACES = 200
 _MOST = 64
 #: Characters of a text that are read for its words.
 _READ = 20_000
+#: Letters of a word that tells little, and texts that are too few to say what is common.
+_SHORT, _FEW = 3, 3
 _ACCENT = re.compile("[\u0300-\u036f]+")
 #: Scripts without blanks between words: each letter is a word.
 _UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -113,10 +115,13 @@ def terms(query: str) -> tuple[Term, ...]:
 
 
 def telling(text: str, texts: Sequence[str], limit: int = MOST_TERMS) -> list[Term]:
-    """The words of a text that tell the folded `texts` apart best: those that some of them have, the rarest first."""
-    by_text = {term.text: term for word in _WORD.findall(folded(text)[:_READ]) if (term := Term(word)).parts}
+    """The words of a text that tell the folded `texts` apart best, the rarest first: those that some of them have, but
+    short ones and, of more than three texts, those that most have."""
+    long_words = (word for word in _WORD.findall(folded(text)[:_READ]) if len(word) > _SHORT or _LETTER.match(word))
+    by_text = {word: Term(word) for word in long_words}
     having = {word: sum(bool(frequencies(one, [term])) for one in texts) for word, term in by_text.items()}
-    return [by_text[word] for word in sorted(having, key=lambda word: having[word]) if having[word]][:limit]
+    rare = [word for word in having if having[word] > 0 and (len(texts) <= _FEW or having[word] <= len(texts) / 2)]
+    return [by_text[word] for word in sorted(rare, key=lambda word: having[word])][:limit]
 
 
 def frequencies(text: str, query: Iterable[Term]) -> dict[str, int]:

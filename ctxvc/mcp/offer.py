@@ -71,7 +71,7 @@ class NotesArguments(Arguments, frozen=True, kw_only=True):
     about: Annotated[str, _says("with project: words and files that they should fit, the best first")] = ""
 
 
-class NoteItem(Result, frozen=True, kw_only=True):
+class NoteItem(Result, frozen=True, kw_only=True, omit_defaults=True):
     """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any.
 
     One of the project has its address as `block`, its name, where it was learned, and its files that changed since.

@@ -251,7 +251,7 @@ def test_notes_of_the_project_are_given_only_where_a_person_allowed_it(live: Pat
     assert "a person has to start it" in wrong(live, "note", text="the key is the tenant", project=True)
     assert "a person has to start it" in wrong(live, "notes", project=True)
 
-    def allowed(name: str, **given: Any) -> Any:
+    def allowed(name: str, /, **given: Any) -> Any:
         answer = asked(live, lambda client: client.call_tool(name, given), project_notes=True)
         assert not answer.is_error, answer
         return answer.structured_content
