@@ -29,8 +29,8 @@ from ctxvc.store.git.objects import Objects, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
-#: Bodies that are looked at, and copies of them in other sessions.
-LOOKED_AT, _COPIES = 200, 800
+#: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
+LOOKED_AT, _READ, _COPIES = 200, 600, 800
 #: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
 _ENOUGH = 60
 #: Characters of a text in which its words are counted.
@@ -149,8 +149,12 @@ def _searched(
     bodies, characters = index.totals()
     score = _Score(having, bodies, characters, now)
     with unhashed():
-        bodies_found = _candidates(index, frequency, filters)
-        candidates = [(copies, counts) for copies in bodies_found if (counts := reader.counts(copies[0]))]
+        candidates = []
+        for copies in _candidates(index, frequency, filters):
+            if counts := reader.counts(copies[0]):  # a phrase need not stand where its words do
+                candidates.append((copies, counts))
+            if len(candidates) == LOOKED_AT:
+                break
     candidates.sort(key=lambda one: -score(one[1], one[0][0].size, one[0][0].time))
     fitting = (reader.fitting(copies, counts, score.weights) for copies, counts in candidates)
     return Searched(
@@ -169,7 +173,7 @@ def _candidates(index: TextIndex, frequency: Mapping[str, int], filters: Filters
             by_blob.setdefault(body.blob, {})[body] = None
         if len(by_blob) >= _ENOUGH:
             break
-    return [list(copies) for copies in by_blob.values()][:LOOKED_AT]
+    return [list(copies) for copies in by_blob.values()][:_READ]
 
 
 class _Reader:

@@ -236,3 +236,11 @@ def test_many_copies_and_common_words_are_bounded(store: Store) -> None:
     assert len(fitting(store, "dunlin", most=7)) == 7
     newest: Sequence[str] = [one.place.row.id for one in fitting(store, "dunlin", most=40)]
     assert len(newest) == 30
+
+
+def test_a_phrase_is_found_behind_many_bodies_that_have_only_its_words(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxvc.inspection.search.LOOKED_AT", 3)
+    record(store, "s", human("the red knot"), *(human(f"a knot that is red {number}") for number in range(8)))
+    assert addresses(store, '"red knot"') == ["s/main:B1"]
