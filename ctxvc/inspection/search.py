@@ -30,7 +30,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
-LOOKED_AT, _READ, _COPIES = 200, 600, 800
+LOOKED_AT, _READ, _COPIES = 200, 300, 800
 #: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
 _ENOUGH = 60
 #: Characters of a text in which its words are counted.
