@@ -77,8 +77,10 @@ CORE = (
         "patterns",
         "variables",
         "suggestion",
+        "relevance",
         "ledger",
         "prompt",
+        "project_notes",
         "hosts",
         "recording",
         "view",
@@ -94,8 +96,8 @@ STORE = (
     *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
-    *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
-    *("cache.recovered_files", "project.code_history", "cache.cached_repository"),
+    *("project.locate", "project.links_inbox", "project.file_digests", "upkeep.packed_refs", "push_attempt"),
+    *("cache.database", "cache.recovered_files", "project.code_history", "cache.cached_repository"),
     *("read.commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
     *("store", "read.session_name", "cache.local_cache", "exports", "pending_plans", "log"),
@@ -132,7 +134,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "regex": frozenset({"core", "tokens"}),
     "tiktoken": frozenset({"tokens"}),
     "toktok": frozenset({"tokens"}),
-    "sqlite3": frozenset({"tokens", "importers", "replay"}),  # a host may keep its sessions in one; it ranks by BM25
+    "sqlite3": frozenset({"store", "inspection", "tokens", "importers", "replay"}),  # a cache, a host's sessions, BM25
     "click": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
     "wcwidth": frozenset({"cli"}),

@@ -164,9 +164,9 @@ class App:
             self.report_remaining(store)
             yield store
 
-    def all_stores(self, unreadable: list[CtxvcError]) -> Iterator[Store]:
-        """The stores of all the person's projects on this machine, each open while it is current; this project's comes
-        first. The errors of those that cannot be opened go into `unreadable`.
+    def all_stores(self, unreadable: list[CtxvcError], names: Sequence[str] = ()) -> Iterator[Store]:
+        """The stores of all the person's projects on this machine, or of those in folders of these `names`, each open
+        while it is current; this project's comes first. The errors of those that cannot be opened go into `unreadable`.
         """
         from ctxvc.errors import NotFound
         from ctxvc.store.store import Store
@@ -178,6 +178,8 @@ class App:
             known_stores.remember_used(here)
             paths = [here, *(path for path in paths if path.resolve() != here.resolve())]
         for path in paths:
+            if names and path.parent.name not in names:
+                continue
             try:
                 store = Store(path)
             except CtxvcError as error:

@@ -70,7 +70,7 @@ def bodies(
                 )
                 if blob is None:
                     data = session.file(row, file, scope) if file else session.body(row, scope)
-                    blob = hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
+                    blob = blob_id(data)
                 readable_row = msgspec.structs.replace(row, ext="txt", extra={}) if file else row
                 place = Place(session.name, scope, readable_row, project)
                 if blob in by_blob:
@@ -78,6 +78,11 @@ def bodies(
                 else:
                     by_blob[blob] = StoredBody(blob, [place], data)
     return list(by_blob.values())
+
+
+def blob_id(data: bytes) -> bytes:
+    """The id in git of a blob of these bytes, 20 bytes."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
 
 
 def read(store: Store, stored: Iterable[StoredBody]) -> Iterator[tuple[StoredBody, bytes]]:
@@ -91,7 +96,7 @@ def read(store: Store, stored: Iterable[StoredBody]) -> Iterator[tuple[StoredBod
 
 def searchable(row: Row, body: bytes) -> Iterator[str]:
     """The texts of a body: each string in it where it is JSON, and the text itself, as `recover` numbers its lines."""
-    if row.ext == "json" and not _has_parts(row):
+    if row.ext == "json" and not has_parts(row):
         try:
             yield from _strings(wire.parse(body))
         except ValueError:
@@ -104,7 +109,8 @@ def damaged(error: Unreadable, what: str) -> Damaged:
     return Damaged(f"{what}: {error}", hint=Phrase("verify-all-hit", lost="it"))
 
 
-def _has_parts(row: Row) -> bool:
+def has_parts(row: Row) -> bool:
+    """Whether a body is a list of parts, whose texts are its text."""
     return row.kind == "tool_result" and wire.own_metadata(row.extra).get("parts") is True
 
 

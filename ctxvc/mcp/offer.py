@@ -48,6 +48,8 @@ class NoteArguments(Arguments, frozen=True, kw_only=True):
     supersedes: Annotated[
         list[str], _says("addresses of what it replaces, as in B12: older notes, results that are wrong by now")
     ] = []
+    project: Annotated[bool, _says("keep it for all later sessions of the project, if a person allowed that")] = False
+    name: Annotated[str, _says("with project: it replaces the project's note of this name")] = ""
 
 
 class Noted(Result, frozen=True, kw_only=True):
@@ -65,16 +67,24 @@ class NotesArguments(Arguments, frozen=True, kw_only=True):
     session: _Session = ""
     scope: Annotated[str, _says("default: the current one")] = ""
     label: Annotated[str, _says("only those with this label")] = ""
+    project: Annotated[bool, _says("those of the project instead, if a person allowed that")] = False
+    about: Annotated[str, _says("with project: words and files that they should fit, the best first")] = ""
 
 
-class NoteItem(Result, frozen=True, kw_only=True):
-    """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any."""
+class NoteItem(Result, frozen=True, kw_only=True, omit_defaults=True):
+    """A note: its block, the step it was written in, its text, its labels, and the note that supersedes it, if any.
+
+    One of the project has its address as `block`, its name, where it was learned, and its files that changed since.
+    """
 
     block: str
     step: int
     text: str
     labels: list[str]
     superseded: str
+    name: str = ""
+    learned: str = ""
+    changed: list[str] = []
 
 
 class Notes(Result, frozen=True, kw_only=True):
@@ -115,6 +125,13 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
     pattern: Annotated[str, _says("regular expression, matched line by line")]
     ignore_case: bool = False
     all_sessions: Annotated[bool, _says("in every session of this project")] = False
+    rank: Annotated[
+        bool, _says('pattern is words and "phrases" instead; the 20 blocks that fit best, from an index')
+    ] = False
+    kind: Annotated[str, _says("with rank: only blocks of this kind, as in user, tool_use, tool_result")] = ""
+    agent: Annotated[str, _says("with rank: only sessions of this agent, as in codex")] = ""
+    file: Annotated[str, _says("with rank: only calls that name this file, and their results")] = ""
+    days: Annotated[int, msgspec.Meta(ge=0, description="with rank: only the last so many days")] = 0
     session: _Session = ""
 
 

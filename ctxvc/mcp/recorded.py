@@ -9,23 +9,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
-from ctxvc.agent.tools.search import COUNTED, search
+from ctxvc.agent.tools.search import COUNTED, SHOWN, WIDTH, address_from, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.agent.tools.why import Explain, explanation
+from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
+from ctxvc.core.ledger.block import Kind
 from ctxvc.core.prompt.recover import NoRoom
+from ctxvc.core.relevance import terms
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
+from ctxvc.inspection.search import EVER, Filters, best, searched
 from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.phrases import MODEL
+from ctxvc.session import project_notes
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -38,6 +43,7 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
+_DAY = 86_400
 #: Seconds that a call waits for the first recording.
 _PATIENCE = 5.0
 
@@ -59,6 +65,7 @@ class Recorded:
         of_call: OfCall,
         explain: Explain | None,
         is_coming: Callable[[], bool],
+        project_notes: bool = False,
     ) -> None:
         self._find = find
         self._is_coming = is_coming
@@ -66,11 +73,18 @@ class Recorded:
         self._default = default
         self._of_call = of_call
         self._explain = explain
+        self._has_project_notes = project_notes
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
         """What the tool answers. Raises: Wrong."""
+        if getattr(arguments, "project", False) and not self._has_project_notes:
+            raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
         with self._session(getattr(arguments, "session", ""), meta, change=_CHANGES.get(name, "none")) as session:
             match arguments:
+                case offer.NoteArguments(project=True):
+                    return _project_note(session, arguments)
+                case offer.NotesArguments(project=True):
+                    return _project_notes(session, arguments)
                 case offer.NoteArguments():
                     return _note(session, arguments)
                 case offer.NotesArguments():
@@ -182,9 +196,9 @@ def _note(session: Session, call: offer.NoteArguments) -> offer.Noted:
         raise BadInput(
             f"the note has {len(call.text):,} characters; at most {offer.NOTE:,} are allowed", hint="shorten it"
         )
-    noted = session.note(call.text, labels=call.labels, supersedes=call.supersedes)
-    superseded = [block for block, by in noting.superseded(session.ledger()).items() if by == noted.block]
-    return offer.Noted(session=session.name, scope=session.scope, block=noted.block, superseded=superseded)
+    written = session.note(call.text, labels=call.labels, supersedes=call.supersedes)
+    superseded = [block for block, by in noting.superseded(session.ledger()).items() if by == written.block]
+    return offer.Noted(session=session.name, scope=session.scope, block=written.block, superseded=superseded)
 
 
 def _notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
@@ -197,6 +211,37 @@ def _notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
     ]
     older = len(all_notes) - len(newest)
     return offer.Notes(session=session.name, scope=call.scope or session.scope, notes=newest, older=older)
+
+
+def _project_note(session: Session, call: offer.NoteArguments) -> offer.Noted:
+    note = project_notes.add(
+        session.store, call.text, actor="agent", name=call.name, labels=call.labels,
+        learned=(session.name, session.scope, session.ledger().meta.counters.step), root=session.store.path.parent,
+    )  # fmt: skip
+    place, _, block = note.address.partition(":")
+    name, _, scope = place.partition("/")
+    return offer.Noted(session=name, scope=scope, block=block, superseded=list(note.about.replaces))
+
+
+def _project_notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
+    all_notes = [note for note in project_notes.notes(session.store) if not call.label or call.label in note.labels]
+    fitting = noted.fitting(all_notes, call.about)
+    chosen = fitting[:LISTED]
+    digests = project_notes.digests(session.store.path.parent, chosen)
+    items = [
+        offer.NoteItem(
+            block=note.address,
+            step=note.about.step,
+            text=note.text,
+            labels=list(note.labels),
+            superseded="",
+            name=note.about.name,
+            learned=f"{note.about.session}/{note.about.scope}" if note.about.session else "",
+            changed=note.stale(digests),
+        )
+        for note in chosen
+    ]
+    return offer.Notes(session="", scope="", notes=items, older=len(fitting) - len(items))
 
 
 def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
@@ -232,6 +277,10 @@ def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
 
 def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     store = session.store
+    if call.rank:
+        return _ranked(session, call)
+    if call.kind or call.agent or call.file or call.days:
+        raise BadInput("kind, agent, file and days are for rank", hint="set rank, and give words as the pattern")
     names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
     others = [StoredSession.for_reading(store, other) for other in names]
     result = search(session.stored, call.pattern, ignore_case=call.ignore_case, others=others)
@@ -248,6 +297,37 @@ def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     ]
     further = min(result.more, COUNTED)
     return offer.Searched(session=session.name, found=matches, further_blocks=further, unfinished=result.unfinished)
+
+
+def _ranked(session: Session, call: offer.SearchArguments) -> offer.Searched:
+    now = time.time()
+    if call.kind and call.kind not in get_args(Kind):
+        raise BadInput(f"{one_line(call.kind, 40)!r} is no kind", hint=f"use one of {', '.join(get_args(Kind))}")
+    filters = Filters(
+        kinds=[kind for kind in get_args(Kind) if kind == call.kind],
+        agents=[call.agent] if call.agent else [],
+        files=[call.file] if call.file else [],
+        sessions=[] if call.all_sessions else [session.name],
+        since=int(now - call.days * _DAY) if call.days else EVER[0],
+    )
+    unreadable: list[CtxvcError] = []
+    result = searched(
+        session.store, terms(call.pattern), filters, now, SHOWN,
+        accepts=lambda row: row.state != "deleted", unreadable=unreadable,
+    )  # fmt: skip
+    matches = [
+        offer.Found(
+            address=address_from(session.stored, fitting.place),
+            kind=fitting.place.row.kind,
+            step=fitting.place.row.step,
+            in_recorded_prompt=fitting.place.row.present,
+            lines=[offer.Line(number=fitting.line, text=one_line(fitting.text, WIDTH))],
+            further_lines=0,
+        )
+        for fitting in best([result], now, SHOWN)
+    ]
+    unfinished = f"{len(unreadable)} sessions could not be read" if unreadable else ""
+    return offer.Searched(session=session.name, found=matches, further_blocks=0, unfinished=unfinished)
 
 
 def _status(session: Session) -> offer.Status:

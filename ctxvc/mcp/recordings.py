@@ -37,9 +37,10 @@ class Recordings:
         of_call: Callable[[Any, Mapping[str, Any]], tuple[str, str]] = lambda _store, _meta: ("", ""),
         explain: Callable[[Any, str], tuple[Sequence[str], Sequence[str]]] | None = None,
         is_coming: Callable[[], bool] = lambda: False,
+        project_notes: bool = False,
     ) -> None:
         self.version = version
-        self._given = (find, default, of_call, explain, is_coming)
+        self._given = (find, default, of_call, explain, is_coming, project_notes)
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:

@@ -214,7 +214,7 @@ class _Course:
 
 def settle_current(store: Store) -> None:
     """Makes the newest session the store's current one, in a store that had none yet."""
-    newest = by_recency(store)[0]
+    newest = [*by_recency(store), *store.sessions()][0]  # there may be a project's notes alone
     store.set_current_scope(newest, store.current_scope(newest))
 
 

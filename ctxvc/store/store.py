@@ -184,7 +184,7 @@ class Store:
             return place[0]
         if not (sessions := sessions or self.sessions()):
             raise NotFound(f"no sessions in {self.path} yet", hint=Phrase("import-sessions"))
-        return max(sessions)
+        return max(sessions, key=lambda name: (not name_rules.has_project_notes(name), name))
 
     def current_scope(self, session: str, tips: Mapping[str, str] | None = None) -> str:
         """The scope in which a new writer of the session starts. `tips` are the session's, if already read."""
@@ -419,6 +419,12 @@ class Store:
         too."""
         with locked(self._store_lock) as lock:
             yield lock
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Keeps a purge and a merge of packs from running meanwhile."""
+        with locked(self._store_lock, shared=True):
+            yield
 
     @property
     def _store_lock(self) -> Path:

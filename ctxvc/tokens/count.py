@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
-import stat
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxvc.core.display import decode
 from ctxvc.errors import BadName, Refused
+from ctxvc.store.cache.database import CacheDatabase
 from ctxvc.tokens import byte_pairs
 from ctxvc.tokens.media import CURRENT_CAP, ImageCap, media_tokens
 
 if TYPE_CHECKING:
-    import sqlite3
-
     import tiktoken
 
 Count = Callable[[str], int]
@@ -194,20 +189,17 @@ def _broken(error: Exception) -> Refused:
 class CountCache:
     """Counts on disk, by tokenizer and SHA-256 of the bytes: a help that may be missing, never a truth.
 
-    A connection lives for one call, so that threads, forks and other processes need no care. A cache that is locked,
-    read-only or full answers nothing and takes nothing; a damaged one is dropped. It takes some 60 bytes a body and
-    tokenizer, so it is bounded by the store beside it, and may be deleted at any time.
+    It takes some 60 bytes a body and tokenizer, so it is bounded by the store beside it.
     """
 
-    _WAIT = 2.0  # seconds for another writer
     _AT_ONCE = 500  # parameters of a query: old SQLite takes 999
-    _LONGEST = 5.0  # seconds of a query
-    _LARGEST = 1 << 32  # bytes
-    _OLD = 60.0  # seconds after which nobody is making it any more
-    _making = threading.Lock()
+    _SCHEMA = (
+        "CREATE TABLE counts (digest BLOB, tokenizer TEXT, tokens INTEGER NOT NULL,"
+        " PRIMARY KEY (digest, tokenizer)) WITHOUT ROWID"
+    )
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._database = CacheDatabase(path, self._SCHEMA)
 
     def get_many(self, tokenizer: str, digests: Sequence[bytes]) -> dict[bytes, int]:
         """The counts that are known of these 32-byte digests."""
@@ -216,97 +208,22 @@ class CountCache:
         counts: dict[bytes, int] = {}
         if not digests:
             return counts
-        try:
-            with closing(self._connect()) as db:
-                for start in range(0, len(digests), self._AT_ONCE):
-                    batch = digests[start : start + self._AT_ONCE]
-                    marks = ",".join("?" * len(batch))
-                    query = f"SELECT digest, tokens FROM counts WHERE tokenizer = ? AND digest IN ({marks})"  # noqa: S608
-                    rows = db.execute(query, (tokenizer, *batch))
-                    counts.update((digest, count) for digest, count in rows if _is_count(digest, count))
-        except sqlite3.DatabaseError as error:
-            self._bear(error)
+        with suppress(sqlite3.DatabaseError), self._database.reading() as db:
+            for start in range(0, len(digests), self._AT_ONCE):
+                batch = digests[start : start + self._AT_ONCE]
+                marks = ",".join("?" * len(batch))
+                query = f"SELECT digest, tokens FROM counts WHERE tokenizer = ? AND digest IN ({marks})"  # noqa: S608
+                rows = db.execute(query, (tokenizer, *batch))
+                counts.update((digest, count) for digest, count in rows if _is_count(digest, count))
         return counts
 
     def put_many(self, tokenizer: str, counts: Mapping[bytes, int]) -> None:
         """Keeps `counts`, if it can."""
         import sqlite3
 
-        try:
-            self._make()
-            with closing(self._connect()) as db:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("BEGIN IMMEDIATE")
-                db.execute(
-                    "CREATE TABLE IF NOT EXISTS counts (digest BLOB, tokenizer TEXT, tokens INTEGER NOT NULL,"
-                    " PRIMARY KEY (digest, tokenizer)) WITHOUT ROWID"
-                )
-                rows = [(digest, tokenizer, tokens) for digest, tokens in counts.items()]
-                db.executemany("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", rows)
-                db.execute("COMMIT")
-        except OSError:
-            return
-        except sqlite3.DatabaseError as error:
-            self._bear(error)
-
-    def _connect(self) -> sqlite3.Connection:
-        import sqlite3
-
-        self._check()
-        uri = f"{self._path.absolute().as_uri()}?mode=rw"
-        db = sqlite3.connect(uri, uri=True, timeout=self._WAIT, isolation_level=None)
-        try:
-            deadline = time.monotonic() + self._LONGEST
-            db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-            # What a power cut may damage is dropped and counted anew: no reason to wait for the disk.
-            db.execute("PRAGMA synchronous = OFF")
-            # What came with a store from elsewhere may be a view that never ends, or have triggers.
-            db.execute("PRAGMA trusted_schema = OFF")
-            kinds = db.execute("SELECT type, name FROM sqlite_master LIMIT 3").fetchall()
-            if not {*kinds} <= {("table", "counts")}:
-                raise sqlite3.DatabaseError("it is not a cache of counts")
-        except BaseException:
-            db.close()
-            raise
-        return db
-
-    def _check(self) -> None:
-        """Raises: sqlite3.OperationalError where SQLite would be led elsewhere by what stands at the cache's place.
-
-        A rollback journal names a file that SQLite removes once it has rolled back: ours has none but for the moment in
-        which the cache is made.
-        """
-        import sqlite3
-
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            path = f"{self._path}{suffix}"
-            try:
-                status = os.lstat(path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise sqlite3.OperationalError(str(error)) from error
-            whole = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= self._LARGEST
-            if not whole or (suffix == "-journal" and abs(time.time() - status.st_mtime) > self._OLD):
-                with suppress(OSError):
-                    Path(path).unlink()
-            elif suffix == "-journal":
-                raise sqlite3.OperationalError("another process is creating it")
-
-    def _make(self) -> None:
-        # Under a lock, since closing any handle on a file drops the locks that SQLite holds on it in this process.
-        with self._making:
-            if not self._path.exists():
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
-
-    def _bear(self, error: sqlite3.DatabaseError) -> None:
-        import sqlite3
-
-        if isinstance(error, sqlite3.OperationalError):  # locked, full, read-only, not there
-            return
-        for suffix in ("", "-wal", "-shm"):
-            with suppress(OSError):
-                Path(f"{self._path}{suffix}").unlink()
+        with suppress(OSError, sqlite3.DatabaseError), self._database.writing() as db:
+            rows = [(digest, tokenizer, tokens) for digest, tokens in counts.items()]
+            db.executemany("INSERT OR REPLACE INTO counts VALUES (?, ?, ?)", rows)
 
 
 def _is_count(digest: object, count: object) -> bool:

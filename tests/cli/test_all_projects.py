@@ -67,6 +67,25 @@ def test_all_projects_are_searched(run: Run, projects: Path) -> None:
     assert run("grep", "login", "--all-projects", "--scope", "main", folder=projects / "one").exit_code == 2
 
 
+def test_a_ranked_search_shows_another_project_only_where_asked(run: Run, projects: Path) -> None:
+    here = json.loads(run("grep", "--rank", "login slow", "--all", "--json", folder=projects / "one").stdout)
+    assert {item["project"] for item in here["items"]} == {""}
+    assert all("slow" not in item["text"] for item in here["items"])
+
+    def asked(*options: str, code: int = 0) -> list[tuple[str, str]]:
+        result = run("grep", "--rank", *options, "--all-projects", "--json", folder=projects / "elsewhere")
+        assert result.exit_code == code, result.output
+        return [(Path(item["project"]).name, item["address"]) for item in json.loads(result.stdout)["items"]]
+
+    everywhere = asked("login slow")
+    assert everywhere[0][0] == "two", "the rare word is there"
+    assert {project for project, _ in everywhere} == {"one", "two"}
+    assert {project for project, _ in asked("login", "--project", "one")} == {"one"}
+    assert asked("login", "--project", "three", code=1) == []
+    assert asked("login", "--agent", "codex", code=1) == []
+    assert run("grep", "login", "--project", "one", folder=projects / "one").exit_code == 2
+
+
 def test_notes_of_all_projects(run: Run, projects: Path) -> None:
     run("scope", "try", "-m", "another way", folder=projects / "one")
     answer = json.loads(run("notes", "--all-projects", "--json", folder=projects / "elsewhere").stdout)

@@ -51,6 +51,21 @@ def test_the_window_is_the_models_own_and_another_models_takes_its_place(
         assert [body["model"] for body in api.bodies] == [SONNET, HAIKU]
 
 
+def test_the_projects_notes_are_shown_only_where_asked_and_as_far_as_they_fit(
+    serving: Serving, run: Run, tmp_path: Path
+) -> None:
+    with serving(endless(["Well."])) as api:
+        ran(run, tmp_path, "look at the tenant")
+        for text in ("the tenant is part of the key", "the tests need a database"):
+            run("note", "--project", "-m", text, folder=tmp_path)
+        ran(run, tmp_path, "look at the tenant")
+        ran(run, tmp_path, "look at the tenant", "--project-notes", "500")
+        ran(run, tmp_path, "look at the zebra", "--project-notes", "500")
+        told = [json.dumps(body["messages"]) for body in api.bodies]
+    assert ["part of the key" in text for text in told] == [False, False, True, False]
+    assert not any("a database" in text for text in told)
+
+
 def test_what_a_reply_may_have_is_kept_free_of_the_window(serving: Serving, run: Run, tmp_path: Path) -> None:
     with serving(endless(["Well."])) as api:
         ran(run, tmp_path, "first", "--budget", "20000")

@@ -25,7 +25,9 @@ REFERENCE = (ROOT / "docs" / "python.md").read_text()
 BLOCK = re.compile(r"<!-- (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["rewind-and-branch", "recover-after-compaction", "choose-a-policy"])
+@pytest.mark.parametrize(
+    "name", ["rewind-and-branch", "recover-after-compaction", "choose-a-policy", "search-across-sessions"]
+)
 def test_every_command_does_what_the_page_says(name: str, tmp_path: Path) -> None:
     assert play(HOW_TO / f"{name}.md", tmp_path) >= 4
 

@@ -64,11 +64,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked(store: Path, ask: Ask[_T], mode: Any = "auto") -> _T:
+def asked(store: Path, ask: Ask[_T], mode: Any = "auto", **options: Any) -> _T:
     """What a client in memory gets."""
 
     async def main() -> _T:
-        async with connected(Recordings(lambda: store), mode) as client:
+        async with connected(Recordings(lambda: store, **options), mode) as client:
             return await ask(client)
 
     return anyio.run(main)
@@ -238,6 +238,34 @@ def test_all_sessions_of_a_project_are_searched_where_asked(project: Path) -> No
     assert told(store, "status")["other_sessions"] == [name for name in names if name != current]
 
 
+def test_a_ranked_search_gives_the_blocks_that_fit_best(live: Path) -> None:
+    found = told(live, "search", pattern="brown fox", rank=True)["found"]
+    assert sorted(each["address"].partition("@")[0] for each in found) == ["B3", "B7"]
+    assert found[0]["lines"][0]["text"].endswith("the quick brown fox")
+    assert told(live, "search", pattern="brown fox", rank=True, kind="user")["found"] == []
+    assert len(told(live, "search", pattern="brown fox", rank=True, days=1, all_sessions=True)["found"]) == 2
+    assert told(live, "search", pattern="brown", rank=True, agent="codex")["found"] == []
+
+
+def test_notes_of_the_project_are_given_only_where_a_person_allowed_it(live: Path) -> None:
+    assert "a person has to start it" in wrong(live, "note", text="the key is the tenant", project=True)
+    assert "a person has to start it" in wrong(live, "notes", project=True)
+
+    def allowed(name: str, /, **given: Any) -> Any:
+        answer = asked(live, lambda client: client.call_tool(name, given), project_notes=True)
+        assert not answer.is_error, answer
+        return answer.structured_content
+
+    first = allowed("note", text="make -j2", project=True, name="build")
+    second = allowed("note", text="make -j4", project=True, name="build")
+    assert second["superseded"] == [f"{first['session']}/{first['scope']}:{first['block']}"]
+    allowed("note", text="the key is the tenant", project=True)
+    (note,) = allowed("notes", project=True, about="which tenant?")["notes"]
+    assert (note["text"], note["learned"], note["step"]) == ("the key is the tenant", "demo/main", 3)
+    assert [item["text"] for item in allowed("notes", project=True)["notes"]] == ["the key is the tenant", "make -j4"]
+    assert told(live, "notes")["notes"] == [], "they are in no session of the work"
+
+
 def test_what_was_deleted_is_neither_found_nor_read(live: Path) -> None:
     assert "only a person" in wrong(live, "recover", address="B5")
     assert "only a person" in unread(live, "ctxvc://block/B5")
@@ -262,6 +290,9 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
         ("recover", {"address": "B3", "max_tokens": MOST + 1}, "Expected `int` <= 8000"),
         ("search", {"pattern": "["}, "is not a regular expression"),
+        ("search", {"pattern": "x", "kind": "user"}, "kind, agent, file and days are for rank; set rank"),
+        ("search", {"pattern": "x", "kind": "usr", "rank": True}, "'usr' is no kind; use one of user, assistant"),
+        ("search", {"pattern": "-", "rank": True}, "has no word to search for"),
         ("notes", {"session": "nowhere"}, "nowhere"),
         ("notes", {"scope": "nowhere"}, "nowhere"),
         ("search", {}, "missing required field `pattern`"),

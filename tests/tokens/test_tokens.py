@@ -529,7 +529,7 @@ def test_a_damaged_cache_is_dropped_and_made_anew(tmp_path: Path, name: str) -> 
 
 
 def test_a_locked_cache_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CountCache, "_WAIT", 0.01)
+    monkeypatch.setattr("ctxvc.store.cache.database._WAIT", 0.01)
     kept = tmp_path / "counts"
     CountCache(kept).put_many("chars", {bytes(32): 1})
     holder = sqlite3.connect(kept, isolation_level=None)

@@ -103,13 +103,18 @@ def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
         return place.session != stored.name, place.scope != stored.scope, not place.row.present
 
     place = min(lines[0].places, key=distance)
-    away, elsewhere, _ = distance(place)
-    where = f"{place.session}/{place.scope}:" if away else f"{place.scope}:" if elsewhere else ""
     return Match(
-        address=where + place.row.handle,
+        address=address_from(stored, place),
         kind=place.row.kind,
         state=place.row.state,
         step=place.row.step,
         lines=tuple((hit.line, display.one_line(hit.text, WIDTH)) for hit in lines),
         more=more,
     )
+
+
+def address_from(stored: StoredSession, place: Place) -> str:
+    """The handle of a block, with what leads to it from the scope where one is."""
+    if place.session != stored.name:
+        return f"{place.session}/{place.scope}:{place.row.handle}"
+    return place.row.handle if place.scope == stored.scope else f"{place.scope}:{place.row.handle}"

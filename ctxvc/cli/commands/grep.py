@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
-from typing import Annotated, NamedTuple, get_args
+from typing import Annotated, get_args
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described, struct_of
+from ctxvc.cli.answers import ranked
+from ctxvc.cli.answers.hits import Hit, Standing
+from ctxvc.cli.answers.shared import Answer, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
-from ctxvc.cli.output import Column, Output, Table, counted, safe
+from ctxvc.cli.output import counted
+from ctxvc.cli.terminal.hits import context_lines, hits_table, screen_lines
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.cli.terminal.table import breadth, cut, first_columns
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
@@ -23,8 +25,8 @@ from ctxvc.inspection.bodies import StoredBody, bodies, read
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
-#: The most lines that `grep` lists by default.
-LISTED = 1000
+#: The most lines that `grep` lists by default, and the most blocks with `--rank`.
+LISTED, RANKED = 1000, 20
 
 
 @command("grep", "ctxvc grep -i timeout")
@@ -39,22 +41,35 @@ LISTED = 1000
 @click.option("--live", is_flag=True, help="Only blocks in the prompt.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Treat PATTERN as a fixed string.")
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=LISTED,
-              help=f"List at most N lines ({LISTED:,}); 0 for all.")  # fmt: skip
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=None,
+              help=f"List at most N lines ({LISTED:,}, with --rank {RANKED}); 0 for all.")  # fmt: skip
 @click.option("-C", "--context", "context", metavar="N", type=click.IntRange(0, 1000), default=0,
               help="Show N lines before and after each; -C DIR goes before `grep`.")  # fmt: skip
 @timeout_option
+@click.option("--rank", is_flag=True, help="PATTERN is words: the blocks that fit best, from an index.")
+@click.option("--agent", "agents", metavar="NAME", multiple=True,
+              help="With --rank: only what this agent's sessions have, as in codex; repeatable.")  # fmt: skip
+@click.option("--file", "files", metavar="PATH", multiple=True,
+              help="With --rank: only calls that name this file, and their results; repeatable.")  # fmt: skip
+@click.option("--project", "projects", metavar="NAME", multiple=True,
+              help="With --all-projects: only projects in a folder of this name; repeatable.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="With --rank: only since then, as in 2026-02-10, 3d, '2 hours ago'.")
+@click.option("--until", metavar="TIME", help="With --rank: only until then.")
 @json_option
 @click.pass_context
 def grep(
-    ctx: click.Context, source: str, kinds: Sequence[str], scope: str | None, everywhere: bool, remote: bool,
-    all_projects: bool, archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int, context: int,
-    timeout: float,
+    ctx: click.Context, source: str, kinds: Sequence[Kind], scope: str | None, everywhere: bool, remote: bool,
+    all_projects: bool, archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int | None, context: int,
+    timeout: float, rank: bool, agents: Sequence[str], files: Sequence[str], projects: Sequence[str],
+    since: str | None, until: str | None,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, whether in the prompt or not, in all scopes of the session; an output that the model
     saw truncated is searched in full. PATTERN is a Python regular expression, matched line by line. Exits with 1 if
     nothing matches, if the pattern takes too long on a body, or if the time runs out; matches found by then are listed.
+
+    With --rank, PATTERN is words and "phrases", and what fits best comes first: rare words weigh most, and age counts.
+    The index of words is in the store, and brought up to date first.
     """
     app = ctx.ensure_object(App)
     everywhere = everywhere or remote
@@ -63,17 +78,48 @@ def grep(
         raise click.UsageError(f"--scope names a scope of one session: leave out {option}")
     if archived and live:
         raise click.UsageError("--archived and --live leave nothing to search")
-    pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
+    if projects and not all_projects:
+        raise click.UsageError("--project requires --all-projects")
     states = {True: live, False: archived}
 
     def matches(row: Row) -> bool:
         return (not kinds or row.kind in kinds) and (states[row.present] or not (archived or live))
 
-    unreadable: list[CtxvcError] = []
-    if all_projects:
-        chosen = _all_projects(app, matches, unreadable)
+    if rank:
+        if scope or ignore_case or fixed or context:
+            raise click.UsageError("--rank takes words: leave out --scope, -i, -F and -C")
+        filters = ranked.filters(kinds, agents, files, since, until)
+        ranked_limit = RANKED if limit is None else limit
+        any_fits = ranked.show(app, source, filters, matches, ranked_limit, everywhere=everywhere,
+                               projects=projects if all_projects else None)  # fmt: skip
     else:
-        chosen = _project(app, matches, scope, unreadable, everywhere=everywhere)
+        if agents or files or since or until:
+            raise click.UsageError("--agent, --file, --since and --until require --rank")
+        pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
+        unreadable: list[CtxvcError] = []
+        if all_projects:
+            chosen = _all_projects(app, matches, unreadable, projects)
+        else:
+            chosen = _project(app, matches, scope, unreadable, everywhere=everywhere)
+        any_fits = _show(app, pattern, chosen, unreadable, LISTED if limit is None else limit, context)
+    if everywhere:
+        from ctxvc.cli.remotes.remote_sessions import note_missing
+
+        with app.store() as store:
+            note_missing(app, store, fresh=remote)
+    if not any_fits:
+        ctx.exit(1)
+
+
+def _show(
+    app: App,
+    pattern: patterns.Pattern,
+    chosen: Generator[tuple[Store, list[StoredBody]]],
+    unreadable: list[CtxvcError],
+    limit: int,
+    context: int,
+) -> bool:
+    """Prints the lines that match; returns whether any does. Raises: CtxvcError for what could not be searched."""
     count = 0
 
     def texts() -> Iterator[tuple[StoredBody, bytes]]:
@@ -84,17 +130,12 @@ def grep(
                 yield from _with_progress(read(store, stored_bodies), progress)
 
     search = searching.Search(texts(), pattern, context)
-    hits = iter(search)
-    hits_listed = [_hit(hit) for hit in islice(hits, limit or None)]
-    more = sum(1 for _ in hits) if limit else 0
+    matching = iter(search)
+    hits_listed = [_hit(hit) for hit in islice(matching, limit or None)]
+    more = sum(1 for _ in matching) if limit else 0
     chosen.close()
-    if everywhere:
-        from ctxvc.cli.remotes.remote_sessions import note_missing
-
-        with app.store() as store:
-            note_missing(app, store, fresh=remote)
     answer = Grepped(
-        pattern=source,
+        pattern=pattern.source,
         bodies=count,
         searched=search.searched,
         skipped=search.skipped,
@@ -104,19 +145,19 @@ def grep(
     if app.output.json:
         app.output.value(answer)
     elif hits_listed and app.output.terminal:
-        app.output.lines(_screen_lines(app.output, answer.items))
+        app.output.lines(screen_lines(app.output, answer.items))
     elif hits_listed and context:
-        app.output.lines(_context_lines(answer.items))
+        app.output.lines(context_lines(answer.items))
     elif hits_listed:
-        app.output.table(_hits_table(answer.items))
+        app.output.table(hits_table(answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)
     if search.slow:
         raise _unfinished(search, search.slow, count)
     if not hits_listed:
-        app.output.note(f"nothing matches '{display.one_line(source, 60)}' in {_bodies_words(count)}")
-        ctx.exit(1)
+        app.output.note(f"nothing matches '{display.one_line(pattern.source, 60)}' in {_bodies_words(count)}")
+    return bool(hits_listed)
 
 
 def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> patterns.Slow:
@@ -140,10 +181,10 @@ def _project(
 
 
 def _all_projects(
-    app: App, matches: Callable[[Row], bool], unreadable: list[CtxvcError]
+    app: App, matches: Callable[[Row], bool], unreadable: list[CtxvcError], projects: Sequence[str]
 ) -> Generator[tuple[Store, list[StoredBody]]]:
-    """The stores of all projects, each with the bodies to search."""
-    for store in app.all_stores(unreadable):
+    """The stores of all projects, or of those in folders of these names, each with the bodies to search."""
+    for store in app.all_stores(unreadable, projects):
         sessions = _sessions_besides(store, "", unreadable)
         yield store, bodies(sessions, matches, whole=True, project=str(store.path.parent))
 
@@ -201,171 +242,8 @@ def _hit(hit: searching.Hit) -> Hit:
     )
 
 
-def _hits_table(items: Sequence[Hit]) -> Table:
-    projects = any(item.project for item in items)
-    return Table(
-        columns=[
-            *([Column("project", least=16)] if projects else []),
-            Column("block"),
-            Column("state"),
-            Column("step", right=True),
-            Column("line", right=True, rank=1),
-            Column("text", least=32),
-            Column("also in", least=8, rank=2),
-        ],
-        rows=[
-            [
-                *([item.project] if projects else []),
-                item.address,
-                item.state,
-                item.step,
-                item.line,
-                item.text,
-                ", ".join(f"{place.address} {place.state}" for place in item.also),
-            ]
-            for item in items
-        ],
-    )
-
-
-class _Line(NamedTuple):
-    """A line that is shown; with a match, what of it matches."""
-
-    number: int
-    text: str
-    start: int = 0
-    stop: int = 0
-
-    @property
-    def matches(self) -> bool:
-        return self.stop > 0
-
-
-class _Passage(NamedTuple):
-    """Lines of a block that follow each other, with the first hit in them."""
-
-    hit: Hit
-    lines: list[_Line]
-
-
-def _passages(items: Sequence[Hit]) -> Iterator[_Passage]:
-    """The hits with the lines around them; where these meet, they are one passage."""
-    passage: _Passage | None = None
-    for item in items:
-        first = item.line - len(item.before)
-        lines = [_Line(first + at, text) for at, text in enumerate(item.before)]
-        lines.append(_Line(item.line, item.text, item.start, max(item.stop, 1)))
-        lines += [_Line(item.line + at, text) for at, text in enumerate(item.after, 1)]
-        if passage is not None and _meet(passage, item, first):
-            by_number = {line.number: line for line in passage.lines}
-            by_number.update((line.number, line) for line in lines if line.matches or line.number not in by_number)
-            passage.lines[:] = [by_number[number] for number in sorted(by_number)]
-            continue
-        if passage is not None:
-            yield passage
-        passage = _Passage(item, lines)
-    if passage is not None:
-        yield passage
-
-
-def _meet(passage: _Passage, item: Hit, first: int) -> bool:
-    """Whether the lines around a hit go on where the passage ends, in the same text of the same block."""
-    newest = max(line.number for line in passage.lines if line.matches)
-    is_same_block = (item.project, item.address) == (passage.hit.project, passage.hit.address)
-    return is_same_block and newest < item.line and first <= passage.lines[-1].number + 1
-
-
-def _context_lines(items: Sequence[Hit]) -> Iterator[str]:
-    """As `grep` writes them: `B17:3:` before a line that matches, `B17-2-` before another, `--` between passages."""
-    for number, passage in enumerate(_passages(items)):
-        if number:
-            yield "--"
-        for line in passage.lines:
-            sign = ":" if line.matches else "-"
-            yield f"{_place(passage.hit)}{sign}{line.number}{sign}{_clean(line.text)}"
-
-
-def _place(hit: Hit) -> str:
-    """The address, after the folder of its project where several are searched."""
-    return f"{safe(hit.project)}: {hit.address}" if hit.project else hit.address
-
-
-def _screen_lines(output: Output, items: Sequence[Hit]) -> Iterator[str]:
-    """Each block with its lines below it, what matches marked, and as much of a long line as there is room for."""
-    digits = max(len(str(item.line + len(item.after))) for item in items)
-    address = ""
-    for passage in _passages(items):
-        hit = passage.hit
-        if _place(hit) != address:
-            if address:
-                yield ""
-            address = _place(hit)
-            also = ", ".join(f"{place.address} {place.state}" for place in hit.also)
-            facts = f"  {hit.type}, {hit.state}, step {hit.step}" + (f"; also in {also}" if also else "")
-            facts = cut(facts, max(output.width - breadth(address), 10))
-            yield output.style(safe(address), bold=True) + output.style(facts, dim=True)
-        elif hit.before or hit.after:
-            yield output.style(f"{'⋮':>{digits + 2}}", dim=True)
-        for line in passage.lines:
-            number = f"  {line.number:>{digits}}"
-            number = output.style(number, fg="green") if line.matches else output.style(number, dim=True)
-            yield f"{number}  {_marked(output, line, output.width - digits - 4)}".rstrip()
-
-
-def _marked(output: Output, line: _Line, room: int) -> str:
-    """The part of a line around its match that has room, the match in colour."""
-    before, match, after = (
-        _clean(part) for part in (line.text[: line.start], line.text[line.start : line.stop], line.text[line.stop :])
-    )
-    if breadth(before + match + after) > room:
-        lead = min(breadth(before), max(room // 4, room - breadth(match + after)))
-        if lead < breadth(before):
-            before = "…" + _last_columns(before, lead - 1)
-        match = first_columns(match, room - breadth(before))
-        after = first_columns(after, room - breadth(before + match))
-    return before + (output.style(match, fg="red", bold=True) if match and line.matches else match) + after
-
-
-def _last_columns(text: str, width: int) -> str:
-    while text and breadth(text) > width:
-        text = text[max(1, (breadth(text) - width) // 2) :]
-    return text
-
-
-def _clean(text: str) -> str:
-    """A line, safe to print and without tabs, which have no width of their own."""
-    return safe(text.rstrip("\r").replace("\t", "    "))
-
-
 def _bodies_words(number: int) -> str:
     return "1 body" if number == 1 else f"{number:,} bodies"
-
-
-class Standing(Item, frozen=True, kw_only=True):
-    """Another place with the same bytes."""
-
-    address: Annotated[str, described("`SESSION/SCOPE:B17`")]
-    state: str
-
-
-class Hit(Item, frozen=True, kw_only=True):
-    """A matching line, and where its block is now."""
-
-    address: Annotated[str, described("`SESSION/SCOPE:B17`")]
-    session: SessionName
-    scope: ScopeName
-    block: BlockId
-    type: Annotated[str, described("the block's kind")]
-    state: str
-    step: Annotated[int, described("in which it came in")]
-    line: Annotated[int, described("in the block's text, from 1; in a JSON block, in the string that matches")]
-    text: Annotated[str, described("the line, or the part of a long line around the match")]
-    start: Annotated[int, described("position in `text` at which the match begins, in characters")]
-    stop: Annotated[int, described("position at which it ends")]
-    before: Annotated[list[str], described("with -C, the lines before it")]
-    after: Annotated[list[str], described("with -C, the lines after it")]
-    also: list[Standing]
-    project: Annotated[str, described("with --all-projects, the project's folder")] = ""
 
 
 class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
               help="With --http: keep the token in FILE, which is created if missing.")  # fmt: skip
 @click.option("--beyond-this-machine", is_flag=True,
               help="With --http: allow an address that others can reach. Nothing is encrypted.")  # fmt: skip
+@click.option("--project-notes", is_flag=True, help="Let clients read and write the project's notes.")
 @click.pass_obj
-def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bool) -> None:
+def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bool, project_notes: bool) -> None:
     """Offers notes, search and reading of everything recorded; it does not change the host's own context. MCP clients
     start it themselves: `ctxvc help connect-over-mcp` has configurations.
 
@@ -49,6 +50,7 @@ def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bo
         of_call=partial(_of_call, env),
         explain=app.explain,
         is_coming=partial(_is_coming, env),
+        project_notes=project_notes,
     )
     if address:
         _serve_http(app, recordings, address, token_file, beyond=beyond_this_machine)

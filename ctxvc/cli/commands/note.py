@@ -6,6 +6,7 @@ from typing import Annotated
 
 import click
 
+from ctxvc.cli.answers import project_notes
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described, struct_of
 from ctxvc.cli.app import App, command
@@ -23,6 +24,11 @@ from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, 
     "--fold", is_flag=True, help="Archive the work that led to it: everything since the last note or human message."
 )
 @click.option("--supersedes", metavar="BLOCKS", default="", help="Archive the blocks it replaces: `B12,B40`, `G2`.")
+@click.option("--project", is_flag=True, help="Keep it for all sessions of the project: `notes --project` lists it.")
+@click.option("--name", "name", metavar="NAME", default="",
+              help="With --project: it replaces the project's note of this name.")  # fmt: skip
+@click.option("--file", "files", metavar="PATH", multiple=True,
+              help="With --project: a file that it is about; once that changes, the note says so.")  # fmt: skip
 @allow_user
 @acting_options
 @click.pass_context
@@ -32,15 +38,28 @@ def note(
     labels: tuple[str, ...],
     fold: bool,
     supersedes: str,
+    project: bool,
+    name: str,
+    files: tuple[str, ...],
     allow_user: bool,
     actor: Actor,
 ) -> None:
     """
     With --supersedes the stub of what leaves names the note. What is smaller than that stub stays, and is no longer
     listed among the newest notes.
+
+    With --project it goes into a session of its own, which is pushed and pulled like others. Files that the text names
+    count as given by --file.
     """
     app = ctx.ensure_object(App)
     check_allow_user(ctx, actor, allow_user)
+    if project:
+        if fold or supersedes or allow_user:
+            raise click.UsageError("--project is in no session: leave out --fold, --supersedes and --allow-user")
+        project_notes.add(app, text, actor, name, labels, files)
+        return
+    if name or files:
+        raise click.UsageError("--name and --file require --project")
     with app.acting(actor) as session:
         result = session.note(text, fold=fold, labels=labels, supersedes=supersedes, allow_user=allow_user)
         answer = struct_of(

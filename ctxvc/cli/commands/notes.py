@@ -8,6 +8,7 @@ from typing import Annotated
 import click
 import msgspec
 
+from ctxvc.cli.answers import project_notes
 from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, complete_scopes, json_option, raise_unreadable
 from ctxvc.cli.output import Output, safe
@@ -20,9 +21,19 @@ from ctxvc.store.log.stored_session import StoredSession
 @click.argument("name", metavar="[SCOPE]", default="", shell_complete=complete_scopes)
 @click.option("-l", "--label", metavar="LABEL", default="", help="Only those that have this label.")
 @all_projects_option
+@click.option("--project", is_flag=True, help="The project's notes, of all its sessions and people.")
+@click.option("--about", "task", metavar="WORDS", default="",
+              help="With --project: those that fit these words or files, the best first.")  # fmt: skip
 @json_option
 @click.pass_obj
-def notes(app: App, name: str, label: str, all_projects: bool) -> None:
+def notes(app: App, name: str, label: str, all_projects: bool, project: bool, task: str) -> None:
+    if task and not project:
+        raise click.UsageError("--about requires --project")
+    if project:
+        if all_projects or name or app.session:
+            raise click.UsageError("--project lists the notes of no single session: leave out the others")
+        project_notes.show(app, label, task)
+        return
     if all_projects and (name or app.session):
         raise click.UsageError("--all-projects lists the notes of all sessions: leave out the scope and --session")
     unreadable: list[CtxvcError] = []

@@ -109,6 +109,14 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     callback=_dollars,
     help="Stop once the calls cost more than this (0: never).",
 )
+@click.option(
+    "--project-notes",
+    "notes_cap",
+    metavar="TOKENS",
+    type=TokenAmount(0),
+    default=0,
+    help="Show the model the project's notes that fit the task, in at most N tokens (0: none).",
+)
 @click.option("--yes", is_flag=True, help="Run commands without asking.")
 @click.option(
     "--env",
@@ -139,7 +147,7 @@ def run(
     app: App, task: str, resume: str, name: str, model: str, provider: str, planner: str, spec: str,
     files: tuple[str, ...], budget: int | None, window: int | None, max_steps: int, max_tokens_total: int,
     max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...],
-    network: bool,
+    network: bool, notes_cap: int,
 ) -> None:  # fmt: skip
     """The agent has a shell, files and helpers; everything is recorded. ^C stops the run at the end of the step, a
     second ^C at once; --resume continues, and no command is run twice. You are asked before each command, unless --yes
@@ -174,6 +182,7 @@ def run(
                 "what was started may still be running"
             )
         if task.strip():
+            _show_notes(session, task, notes_cap)
             session.append({"role": "user", "content": task})
         elif not start.has_task(session):
             raise BadInput(
@@ -410,6 +419,17 @@ class _Ask:
                 return False
             self._always = answer.strip().lower() in ("a", "always")
             return self._always or answer.strip().lower() in ("y", "yes")
+
+
+def _show_notes(session: Session, task: str, cap: int) -> None:
+    """Appends the project's notes that fit the task, for the model to see before it."""
+    if cap:
+        from ctxvc.session import project_notes
+
+        store = session.store
+        text = project_notes.for_task(store, task, store.path.parent, cap, session.view().price.text)
+        if text:
+            session.append({"role": "user", "content": text}, origin="client")
 
 
 def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:

@@ -82,3 +82,13 @@ def slug(text: str, default: str = "session") -> str:
     while name.lower().endswith(".lock"):
         name = name[:-5].rstrip("-._")
     return name if not problem(name) else f"{default}-{name}" if name and not problem(f"{default}-{name}") else default
+
+
+#: What sessions with a project's notes are called, before a part of their store's id.
+PROJECT_NOTES = "project-notes"
+_PROJECT_NOTES = re.compile(rf"{PROJECT_NOTES}-[0-9a-f]{{8}}")
+
+
+def has_project_notes(session: str) -> bool:
+    """Whether a session has the notes of a project, by its name."""
+    return _PROJECT_NOTES.fullmatch(session) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -57,6 +58,28 @@ def session_key(store: Store, session: str, tips: Mapping[str, str], form: str) 
         *(f"{scope} {tips[scope]}" for scope in sorted(tips)),
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def sessions_stamp(store: Store) -> str:
+    """A text that changes whenever any session does: a ref that is packed or not, or a journal.
+
+    It is quicker to have than the keys of all sessions.
+    """
+    digest = hashlib.sha256()
+    for folder in ("refs/heads", "ctxvc/journal"):
+        for parent, folders, names in os.walk(store.path / folder):
+            folders.sort()
+            for name in sorted(names):
+                _add_status(digest, f"{parent}/{name}")
+    for name in ("packed-refs", "refs/ctxvc/purged"):
+        _add_status(digest, f"{store.path}/{name}")
+    return digest.hexdigest()[:32]
+
+
+def _add_status(digest: hashlib._Hash, path: str) -> None:
+    with suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 - as in `session_key`
+        digest.update(f"{path}\0{status.st_ino}/{status.st_size}/{status.st_mtime_ns}\0".encode())
 
 
 def file_stamp(store: Store, name: str) -> str:

@@ -10,8 +10,9 @@ import msgspec
 import pygit2
 
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
+from ctxvc.core.prompt import truncation
 from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
 
@@ -52,6 +53,22 @@ class Reader:
             else:
                 segments[fmt.segment_number(path)] = self._segment(path, blob, where)
         return Ledger(meta=meta, segments=Segments(segments), groups=groups)
+
+    def row(self, commit: str, number: int) -> tuple[Row, bytes] | None:
+        """The row of a block at the commit, and the id in git of its text: of what the model saw truncated, the whole.
+
+        None where the commit has no such block or no such file. Of the ledger only one part is read.
+        Raises: Damaged; Refused for a newer format.
+        """
+        tree, path = self.tree(commit), fmt.segment_path(segment_of(number))
+        segment = self._entry(tree, path)
+        rows = self._segment(path, segment, f"commit {commit[:12]}") if segment else ()
+        row = next((row for row in rows if row.number == number), None)
+        if row is None:
+            return None
+        file = truncation.whole(row)
+        blob = self._entry(tree, fmt.file_path(row, file) if file else fmt.body_path(row))
+        return (row, bytes.fromhex(blob)) if blob else None
 
     def outline(self, commit: str) -> Outline:
         """The size of the scope at the commit. Parts that several commits share are read once.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.suggestion import meant, similar
 from ctxvc.errors import NotFound, Phrase
 from ctxvc.store.store import Store
@@ -25,9 +26,14 @@ class Ambiguous(NotFound):
 
 
 def by_recency(store: Store) -> list[str]:
-    """The names of all sessions, the one recorded last first: by the recorded times of their newest commits."""
+    """The names of all sessions, the one recorded last first: by the recorded times of their newest commits.
+
+    Those with a project's notes are left out.
+    """
     newest = {
-        name: max(store.commit(tip).author.time for tip in scopes.values()) for name, scopes in store.all_tips().items()
+        name: max(store.commit(tip).author.time for tip in scopes.values())
+        for name, scopes in store.all_tips().items()
+        if not name_rules.has_project_notes(name)
     }
     return sorted(newest, key=lambda name: (-newest[name], name))
 

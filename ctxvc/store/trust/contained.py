@@ -92,7 +92,7 @@ def _limit(name: str) -> int:
         return _SMALL
     if name in ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts"):
         return _CONFIGURATION
-    return 0 if name.startswith("objects/") else _WHOLE
+    return 0 if name.startswith(("objects/", "ctxvc/cache/")) else _WHOLE  # of the cache nothing is read whole
 
 
 def plain(name: str) -> bool:

@@ -397,7 +397,7 @@ def test_a_cache_of_counts_leads_sqlite_to_no_file_elsewhere(tmp_path: Path, mon
         hostile._hot_journal(world)
         cache = CountCache(world.store / "ctxvc" / "cache" / "tokens.sqlite")
         if unguarded:
-            monkeypatch.setattr(cache, "_check", lambda: None)
+            monkeypatch.setattr(cache._database, "_check", lambda: None)
         cache.put_many("o200k_base", {b"0" * 32: 3})
         cache.get_many("o200k_base", [b"0" * 32])
 

@@ -1,0 +1,150 @@
+"""`grep --rank`: the blocks that fit some words best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
+
+from ctxvc.cli.answers.hits import RankedHit
+from ctxvc.cli.answers.shared import Answer, described
+from ctxvc.cli.app import App, raise_unreadable
+from ctxvc.cli.output import iso
+from ctxvc.cli.terminal import story
+from ctxvc.cli.terminal.hits import ranked_table, screen_lines
+from ctxvc.cli.terminal.progress import Progress
+from ctxvc.core import display, relevance
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.errors import CtxvcError
+from ctxvc.inspection import search
+from ctxvc.inspection.search import Filters, Fitting, Searched
+from ctxvc.store.store import Store
+
+#: With `-n 0`, as many as are looked at in a store.
+_ALL = search.LOOKED_AT
+
+
+def filters(
+    kinds: Sequence[Kind], agents: Sequence[str], files: Sequence[str], since: str | None, until: str | None
+) -> Filters:
+    """What the options of a search say. Raises: BadInput for what is no time."""
+    now = time.time()
+    return Filters(
+        kinds=kinds,
+        agents=agents,
+        files=files,
+        since=int(story.seconds_of(since, now)) if since else search.EVER[0],
+        until=int(story.seconds_of(until, now, end=True)) if until else search.EVER[1],
+    )
+
+
+def show(
+    app: App,
+    query: str,
+    filters: Filters,
+    accepts: Callable[[Row], bool],
+    limit: int,
+    *,
+    everywhere: bool,
+    projects: Sequence[str] | None = None,
+) -> bool:
+    """Prints the answer; returns whether anything fits.
+
+    With `projects`, all of them are searched, or those in folders of these names. Raises: BadInput, CtxvcError.
+    """
+    unreadable: list[CtxvcError] = []
+    question = _Question(app, relevance.terms(query), filters, accepts, limit or _ALL, unreadable)
+    results = list(
+        question.of_project(everywhere=everywhere) if projects is None else question.of_all_projects(projects)
+    )
+    best = search.best(results, question.now, question.limit)
+    answer = Ranked(query=query, bodies=sum(one.bodies for one in results), items=list(map(_item, best)))
+    if app.output.json:
+        app.output.value(answer)
+    elif answer.items and app.output.terminal:
+        app.output.lines(screen_lines(app.output, answer.items))
+    elif answer.items:
+        app.output.table(ranked_table(answer.items))
+    raise_unreadable(unreadable)
+    if not answer.items:
+        app.output.note(f"nothing fits '{display.one_line(query, 60)}'")
+    return bool(answer.items)
+
+
+class _Question:
+    """A question to one store or several."""
+
+    def __init__(
+        self,
+        app: App,
+        query: Sequence[relevance.Term],
+        filters: Filters,
+        accepts: Callable[[Row], bool],
+        limit: int,
+        unreadable: list[CtxvcError],
+    ) -> None:
+        self.now = time.time()
+        self.limit = limit
+        self._app = app
+        self._query = query
+        self._filters = filters
+        self._accepts = accepts
+        self._unreadable = unreadable
+
+    def of_project(self, *, everywhere: bool) -> Iterator[Searched]:
+        with self._app.reading() as stored:
+            sessions = () if everywhere else (stored.name,)
+            yield self._searched(stored.store, sessions, "")
+
+    def of_all_projects(self, names: Sequence[str]) -> Iterator[Searched]:
+        for store in self._app.all_stores(self._unreadable, names):
+            try:
+                yield self._searched(store, (), str(store.path.parent))
+            except CtxvcError as error:
+                self._unreadable.append(error)
+
+    def _searched(self, store: Store, sessions: Sequence[str], project: str) -> Searched:
+        with Progress("indexing", format=lambda number: f"{number:,} sessions") as progress:
+            return search.searched(
+                store,
+                self._query,
+                search.within(self._filters, sessions),
+                self.now,
+                self.limit,
+                accepts=self._accepts,
+                project=project,
+                unreadable=self._unreadable,
+                progress=progress.reach,
+            )
+
+
+def _item(fitting: Fitting) -> RankedHit:
+    place = fitting.place
+    return RankedHit(
+        address=place.address,
+        session=place.session,
+        scope=place.scope,
+        block=place.row.id,
+        type=place.row.kind,
+        state=place.row.state,
+        step=place.row.step,
+        line=fitting.line,
+        text=fitting.text,
+        start=fitting.start,
+        stop=fitting.stop,
+        before=[],
+        after=[],
+        also=[],
+        project=place.project,
+        time=iso(fitting.time),
+        copies=fitting.copies,
+    )
+
+
+class Ranked(Answer, frozen=True, kw_only=True, tag="ctxvc.ranked/1"):
+    """`grep --rank`"""
+
+    query: str
+    bodies: Annotated[int, described("how many are in the indexes; identical ones count once a session")]
+    items: Annotated[list[RankedHit], described("the best first")]

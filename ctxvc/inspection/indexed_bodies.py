@@ -1,0 +1,223 @@
+"""The bodies of a store, brought into its index of texts: of each session those that are new since the last time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from ctxvc.core.ledger.facts import facts
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.errors import Conflict, CtxvcError, Damaged
+from ctxvc.inspection.bodies import Place, StoredBody, bodies, has_parts, read, searchable
+from ctxvc.inspection.text_index import IndexedBody, NewBody, TextIndex, fact
+from ctxvc.store.cache import local_cache
+from ctxvc.store.files import locked
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.purge.apply import REF as PURGED
+from ctxvc.store.read import revision
+from ctxvc.store.store import Store
+
+#: What is kept under a session's key changes with this code.
+_FORM = "texts 1"
+_STAMP, _LOCK = "stamp", "texts.lock"
+#: Characters of texts that are added at once.
+_BATCH = 16_000_000
+_MOST_SESSIONS = 1_000
+#: The folders of a path that one can name it by.
+_DEEPEST = 12
+_NUMBER = re.compile("[0-9]{1,9}")
+_NAMED = frozenset({"edited", "wrote", "deleted", "read"})
+
+#: How a text is read from a body: as it is, from the strings of JSON, from the parts of a result.
+_FORMS: tuple[Row, ...] = tuple(
+    Row(id="B1", kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="", ext=ext,
+        extra=extra)
+    for ext, extra in (("txt", {}), ("json", {}), ("json", {"ctxvc": {"parts": True}}))
+)  # fmt: skip
+
+#: Told how many sessions are done, and of how many.
+Progress = Callable[[int, int], None]
+
+
+def refresh(store: Store, index: TextIndex, unreadable: list[CtxvcError], progress: Progress = lambda *_: None) -> None:
+    """Brings the index up to date. The errors of sessions that cannot be read go into `unreadable`.
+
+    Raises: Conflict if another process does so for too long, or if something was purged meanwhile; CtxvcError.
+    """
+    stamp = f"{_FORM} {local_cache.sessions_stamp(store)}"
+    if index.fact(_STAMP) == stamp:
+        return
+    with locked(store.cache_path / _LOCK):
+        tips = store.all_tips()
+        before = index.keys()
+        keys = {name: local_cache.session_key(store, name, scopes, _FORM) for name, scopes in tips.items()}
+        _Refresh(store, index, unreadable).sessions(
+            [name for name in _by_age(store, tips) if before.get(name) != keys[name]], keys, progress
+        )
+        with index.writing() as writer:
+            for name in before.keys() - tips.keys():
+                writer.remove(name)
+            is_worn = writer.is_worn
+            writer.keep(_STAMP, "" if unreadable else stamp)
+    if is_worn:
+        index.forget()
+        refresh(store, index, unreadable, progress)
+
+
+def text_of(form: int, body: bytes) -> str:
+    """The text of a body as it is searched: the strings of JSON below each other, without their keys."""
+    *strings, text = searchable(_FORMS[form], body)
+    return "\n".join(strings) if strings else text
+
+
+def endings(path: str) -> Iterator[str]:
+    """What one may call a file by: its name, with a folder before it, with two, …, and its whole path."""
+    parts = path.replace("\\", "/").removeprefix("./").split("/")
+    for count in range(1, min(len(parts), _DEEPEST) + 1):
+        yield "/".join(parts[-count:])
+    yield path
+
+
+class _Refresh:
+    """Adds sessions batch by batch. What is read from a store is only added while nothing was purged since."""
+
+    def __init__(self, store: Store, index: TextIndex, unreadable: list[CtxvcError]) -> None:
+        self._store = store
+        self._index = index
+        self._unreadable = unreadable
+        self._purged = _purged(store)
+        self._batch: list[NewBody] = []
+        self._done: dict[str, str] = {}
+        self._size = 0
+
+    def sessions(self, names: Sequence[str], keys: Mapping[str, str], progress: Progress) -> None:
+        for number, name in enumerate(names):
+            progress(number, len(names))
+            try:
+                stored = StoredSession.for_reading(self._store, name)
+                for new in _new(stored, self._index.blobs(name)):
+                    self._batch.append(new)
+                    self._size += len(new.text)
+                    if self._size >= _BATCH:
+                        self._write()
+            except Damaged as error:
+                self._unreadable.append(error)
+                continue
+            self._done[name] = keys[name]
+            if len(self._done) >= _MOST_SESSIONS:
+                self._write()
+        self._write()
+
+    def _write(self) -> None:
+        with self._store.shared():
+            if _purged(self._store) != self._purged:
+                raise Conflict("something was purged meanwhile", hint="try again")
+            with self._index.writing() as writer:
+                writer.add(self._batch)
+                writer.finish(self._done)
+        self._batch, self._done, self._size = [], {}, 0
+
+
+def _purged(store: Store) -> str:
+    references = store.repository.references
+    return str(references[PURGED].target) if PURGED in references else ""
+
+
+def _by_age(store: Store, tips: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The sessions, oldest first, so that what was added last is newest."""
+    return sorted(tips, key=lambda name: (max(_time(store, tip) for tip in tips[name].values()), name))
+
+
+def _time(store: Store, tip: str) -> int:
+    try:
+        return store.commit(tip).author.time
+    except Damaged:
+        return 0
+
+
+def _new(stored: StoredSession, indexed: set[bytes]) -> Iterator[NewBody]:
+    """The session's bodies that are not known, with their texts."""
+    scopes = sorted(stored.scopes(), key=lambda scope: scope != stored.scope)
+    fresh = [
+        body
+        for body in bodies([(stored, scopes)], lambda row: row.kind != "dashboard", whole=True)
+        if body.blob not in indexed
+    ]
+    if not fresh:
+        return
+    about = _Session(stored, fresh)
+    for body, data in read(stored.store, fresh):
+        yield about.body(body, data)
+
+
+class _Session:
+    """What is known of a session's bodies besides their texts."""
+
+    def __init__(self, stored: StoredSession, new: Sequence[StoredBody]) -> None:
+        self._stored = stored
+        source = stored.ledger().meta.source
+        self._agent = source.format.removesuffix("-live") if source else "ctxvc"
+        self._times = _times(stored, [body.places[0] for body in new])
+        self._calls: dict[str, dict[str, Row]] = {}
+        self._files: dict[tuple[str, str], tuple[str, ...]] = {}
+
+    def body(self, stored: StoredBody, data: bytes) -> NewBody:
+        place = stored.places[0]
+        row = place.row
+        form = 0 if row.ext != "json" else 2 if has_parts(row) else 1
+        text = text_of(form, data)
+        names = dict.fromkeys(name for path in self._paths(place) for name in endings(path))
+        return NewBody(
+            body=IndexedBody(
+                session=self._stored.name, scope=place.scope, block=row.number, size=len(text), form=form,
+                time=self._times.get((place.scope, row.step), 0), blob=stored.blob,
+            ),
+            text=text,
+            facts=[
+                fact("k", row.kind), fact("a", self._agent), fact("s", self._stored.name),
+                *(fact("f", name) for name in names),
+            ],
+        )  # fmt: skip
+
+    def _paths(self, place: Place) -> tuple[str, ...]:
+        """The files that a call names, or the call of a result."""
+        row = place.row
+        if row.kind not in ("tool_use", "tool_result") or not row.call:
+            return ()
+        key = (place.scope, row.call)
+        if key not in self._files:
+            call = self._calls_of(place.scope).get(row.call)
+            acts = facts(call.tool, self._stored.body(call, place.scope), call.ext) if call else ()
+            self._files[key] = tuple(act.object for act in acts if act.act in _NAMED and act.object)
+        return self._files[key]
+
+    def _calls_of(self, scope: str) -> dict[str, Row]:
+        if scope not in self._calls:
+            rows = self._stored.ledger(scope).rows()
+            self._calls[scope] = {row.call: row for row in rows if row.kind == "tool_use"}
+        return self._calls[scope]
+
+
+def _times(stored: StoredSession, places: Iterable[Place]) -> dict[tuple[str, int], int]:
+    """Scope and step → when the step was made, in seconds since 1970; of an open one, when the one before was."""
+    first: dict[str, int] = {}
+    for place in places:
+        first[place.scope] = min(place.row.step, first.get(place.scope, place.row.step))
+    times: dict[tuple[str, int], int] = {}
+    for scope, oldest in first.items():
+        newest = stored.ledger(scope).meta.counters.step
+        at = None
+        for commit in stored.store.first_parents(stored.tip(scope)):
+            entry = revision.entry(stored.store, commit)
+            number = entry.trailers.get("Ctxvc-Step", "") if entry.trailers.get("Ctxvc-Op") == "step" else ""
+            step = int(number) if _NUMBER.fullmatch(number) else -1
+            if at is None:
+                times.update({(scope, number): entry.time for number in range(max(step, 0) + 1, newest + 1)})
+            at = entry.time
+            if step >= 0:
+                times.setdefault((scope, step), entry.time)
+                if step <= oldest:
+                    break
+        if at is not None:
+            times.setdefault((scope, oldest), at)
+    return times

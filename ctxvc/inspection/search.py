@@ -1,0 +1,261 @@
+"""Search: the blocks that fit a question best, in one store or several, without reading all of them.
+
+The index names the bodies that have the words, and the bodies themselves say how well they fit. Of more than 200 bodies
+with all the words, the 200 added last are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+
+import msgspec
+
+from ctxvc.core import relevance
+from ctxvc.core.ledger.block import Kind
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.patterns import Match
+from ctxvc.core.prompt import truncation
+from ctxvc.core.prompt.recover import around
+from ctxvc.core.relevance import Term
+from ctxvc.errors import CtxvcError, Damaged, NotFound
+from ctxvc.inspection import text_index
+from ctxvc.inspection.bodies import Place, blob_id
+from ctxvc.inspection.indexed_bodies import Progress, refresh, text_of
+from ctxvc.inspection.text_index import DamagedIndex, IndexedBody, TextIndex
+from ctxvc.store.git.objects import Objects, Unreadable, unhashed
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
+
+#: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
+LOOKED_AT, _READ, _COPIES = 200, 300, 800
+#: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
+_ENOUGH = 60
+#: Characters of a text in which its words are counted.
+_COUNTED = 30_000
+#: All times.
+EVER = (-(1 << 62), 1 << 62)
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """What is searched; of a field that is empty, all. `agents` are formats of recordings, such as `claude-code`;
+    `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
+    and `until` bound the time of the block's step, in seconds since 1970."""
+
+    kinds: Sequence[Kind] = ()
+    agents: Sequence[str] = ()
+    files: Sequence[str] = ()
+    sessions: Sequence[str] = ()
+    since: int = EVER[0]
+    until: int = EVER[1]
+
+    def facts(self) -> list[list[str]]:
+        """The facts of a body of which it must have one each."""
+        fields = {"k": self.kinds, "a": self.agents, "f": [file.removeprefix("./") for file in self.files],
+                  "s": self.sessions}  # fmt: skip
+        return [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
+
+
+class Fitting(msgspec.Struct, frozen=True, kw_only=True):
+    """A block that fits, and the line of it that fits best, with what of its text does.
+
+    `time` is that of its step, in seconds since 1970, `size` the characters of its text, and `counts` how often each
+    term stands in it. `copies` counts other sessions with the same body, among those that were looked at.
+    """
+
+    place: Place
+    time: int
+    line: int
+    text: str
+    start: int
+    stop: int
+    counts: Mapping[str, int]
+    size: int
+    copies: int = 0
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """What one store gives: its best blocks, and of its texts how many have each term, how many there are, and how many
+    characters they have."""
+
+    fitting: Sequence[Fitting]
+    having: Mapping[str, int]
+    bodies: int
+    characters: int
+
+
+def searched(
+    store: Store,
+    query: Sequence[Term],
+    filters: Filters,
+    now: float,
+    limit: int,
+    *,
+    accepts: Callable[[Row], bool] = lambda _: True,
+    project: str = "",
+    unreadable: list[CtxvcError],
+    progress: Progress = lambda *_: None,
+) -> Searched:
+    """The `limit` best blocks of a store, whose index is brought up to date first.
+
+    `now` are seconds since 1970; only blocks whose row `accepts` allows count. The errors of sessions that cannot be
+    read go into `unreadable`. An index that is damaged is made anew. Raises: Conflict, CtxvcError.
+    """
+    index = TextIndex(store)
+    try:
+        refresh(store, index, unreadable, progress)
+        return _searched(index, _Reader(store, query, accepts, project), query, filters, now, limit)
+    except DamagedIndex:
+        unreadable.clear()
+        refresh(store, index, unreadable, progress)
+        return _searched(index, _Reader(store, query, accepts, project), query, filters, now, limit)
+
+
+def best(results: Sequence[Searched], now: float, limit: int) -> list[Fitting]:
+    """The best blocks of several stores together, the best first."""
+    having: Counter[str] = Counter()
+    for result in results:
+        having.update(result.having)
+    bodies = sum(result.bodies for result in results)
+    score = _Score(having, bodies, sum(result.characters for result in results), now)
+    fitting = [one for result in results for one in result.fitting]
+    return sorted(fitting, key=lambda one: -score(one.counts, one.size, one.time))[:limit]
+
+
+class _Score:
+    """How well a body fits, by its counts, size and time."""
+
+    def __init__(self, having: Mapping[str, int], bodies: int, characters: int, now: float) -> None:
+        self.weights = {term: relevance.weight(number, bodies) for term, number in having.items()}
+        self._average = characters / max(bodies, 1)
+        self._now = now
+
+    def __call__(self, counts: Mapping[str, int], size: int, time: int) -> float:
+        return relevance.aged(relevance.score(counts, self.weights, size, self._average), self._now - time)
+
+
+def within(filters: Filters, sessions: Sequence[str]) -> Filters:
+    """The same, of these sessions alone."""
+    return msgspec.structs.replace(filters, sessions=sessions)
+
+
+def _searched(
+    index: TextIndex, reader: _Reader, query: Sequence[Term], filters: Filters, now: float, limit: int
+) -> Searched:
+    frequency = index.counts(dict.fromkeys(word for term in query for word in term.parts))
+    having = {term.text: min(frequency[word] for word in term.parts) if frequency else 0 for term in query}
+    bodies, characters = index.totals()
+    score = _Score(having, bodies, characters, now)
+    with unhashed():
+        candidates = []
+        for copies in _candidates(index, frequency, filters):
+            if counts := reader.counts(copies[0]):  # a phrase need not stand where its words do
+                candidates.append((copies, counts))
+            if len(candidates) == LOOKED_AT:
+                break
+    candidates.sort(key=lambda one: -score(one[1], one[0][0].size, one[0][0].time))
+    fitting = (reader.fitting(copies, counts, score.weights) for copies, counts in candidates)
+    return Searched(
+        fitting=list(islice(filter(None, fitting), limit)), having=having, bodies=bodies, characters=characters
+    )
+
+
+def _candidates(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> list[list[IndexedBody]]:
+    """The bodies that may fit best, each with its copies in other sessions: those with all the words, then, while there
+    are few, those with all but the most common ones, at last those with any."""
+    rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
+    levels = [rarest[:count] for count in range(len(rarest), 0, -1)] + [[word] for word in rarest[1:]]
+    by_blob: dict[bytes, dict[IndexedBody, None]] = {}
+    for level in levels:
+        for body in index.newest(level, filters.facts(), filters.since, filters.until, _COPIES):
+            by_blob.setdefault(body.blob, {})[body] = None
+        if len(by_blob) >= _ENOUGH:
+            break
+    return [list(copies) for copies in by_blob.values()][:_READ]
+
+
+class _Reader:
+    """Reads what the index names from the store itself."""
+
+    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Row], bool], project: str) -> None:
+        self._store = store
+        self._objects = Objects(store.repository)
+        self._query = query
+        self._accepts = accepts
+        self._project = project
+        self._sessions: dict[str, StoredSession] = {}
+        self._of_session: dict[str, Mapping[str, str]] = {}
+
+    def counts(self, body: IndexedBody) -> dict[str, int]:
+        """How often each term stands in a body; in the beginning of a long one, if one does there."""
+        text = self._text(body)
+        head = relevance.frequencies(relevance.folded(text[:_COUNTED]), self._query)
+        return head or relevance.frequencies(relevance.folded(text[_COUNTED:]), self._query)
+
+    def fitting(
+        self, copies: Sequence[IndexedBody], counts: Mapping[str, int], weights: Mapping[str, float]
+    ) -> Fitting | None:
+        """The block, as it stands in its session now; None if it does not, or is not accepted."""
+        for number, body in enumerate(copies):
+            if (row := self._row(body)) is not None and self._accepts(row):
+                text = self._text(body)
+                line = relevance.best_line(relevance.folded(text), self._query, weights)
+                excerpt, start, stop = _excerpt(text, line)
+                return Fitting(
+                    place=Place(body.session, body.scope, row, self._project), time=body.time, line=line.number,
+                    text=excerpt, start=start, stop=stop, counts=counts, size=body.size,
+                    copies=len(copies) - number - 1,
+                )  # fmt: skip
+        return None
+
+    def _row(self, body: IndexedBody) -> Row | None:
+        """The row of the block, if it has that body."""
+        with suppress(Damaged, NotFound):
+            if self._store.journal_path(body.session).exists():
+                return self._uncommitted(body)[0]
+            if tip := self._tips(body.session).get(body.scope):
+                there = self._store.reader.row(tip, body.block)
+                return there[0] if there and there[1] == body.blob else None
+        return None
+
+    def _text(self, body: IndexedBody) -> str:
+        """The text of a body; empty if it is in the store no more."""
+        with suppress(Damaged, NotFound):
+            try:
+                data = self._objects.blob(body.blob)
+            except Unreadable:
+                data = self._uncommitted(body)[1]
+            return text_of(body.form, data)
+        return ""
+
+    def _uncommitted(self, body: IndexedBody) -> tuple[Row | None, bytes]:
+        """The row and the bytes in a session of which some may be in no commit yet."""
+        if body.session not in self._sessions:
+            self._sessions[body.session] = StoredSession.for_reading(self._store, body.session)
+        stored = self._sessions[body.session]
+        row = stored.ledger(body.scope).get(f"B{body.block}") if body.scope in stored.scopes() else None
+        if row is None:
+            return None, b""
+        file = truncation.whole(row)
+        data = stored.file(row, file, body.scope) if file else stored.body(row, body.scope)
+        return (row, data) if blob_id(data) == body.blob else (None, b"")
+
+    def _tips(self, session: str) -> Mapping[str, str]:
+        if session not in self._of_session:
+            self._of_session[session] = self._store.tips(session)
+        return self._of_session[session]
+
+
+def _excerpt(text: str, line: relevance.Line) -> tuple[str, int, int]:
+    """The line, of a long one the part that fits, and where in it that begins and ends."""
+    begin = 0
+    for _ in range(line.number - 1):
+        begin = text.find("\n", begin) + 1
+    end = text.find("\n", begin)
+    end = len(text) if end < 0 else end
+    match = Match(line.number, begin, end, min(begin + line.start, end), min(begin + line.stop, end))
+    excerpt = around(text, match)
+    start = max(0, excerpt.find(text[match.start : match.stop]))
+    return excerpt, start, min(start + match.stop - match.start, len(excerpt))

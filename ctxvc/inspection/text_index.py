@@ -1,0 +1,289 @@
+"""The words of all bodies of a store, in a file of its cache: which bodies have them, without reading any.
+
+It knows each body once a session, by the words alone: how often they stand there, and where, is read from the body
+itself, so what is shown is always the store's. A purge removes it with the cache; it is made anew from the store. It
+counts only as the file that this machine made: under a seal on its inode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ctxvc.core import relevance
+from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.store.cache.database import CacheDatabase
+from ctxvc.store.store import Store
+from ctxvc.store.trust import seals
+
+if TYPE_CHECKING:
+    import sqlite3
+
+FILE = "texts.sqlite"
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE sessions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL);
+CREATE TABLE bodies (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, scope TEXT NOT NULL, block INTEGER NOT NULL,
+    time INTEGER NOT NULL, size INTEGER NOT NULL, form INTEGER NOT NULL, blob BLOB NOT NULL);
+CREATE INDEX bodies_of_session ON bodies (session);
+CREATE VIRTUAL TABLE texts USING fts5(text, content='', detail=none, columnsize=0,
+    tokenize="unicode61 remove_diacritics 2")
+"""
+_LARGEST = 1 << 36
+#: Seconds that a query, and that one batch of new bodies, may take.
+_QUERY, _BATCH = 5.0, 600.0
+#: Texts that a word is counted in at most: one in more of them weighs next to nothing.
+MOST_COUNTED = 20_000
+#: Of the bodies, the share of those whose session is gone that makes the index anew.
+_GONE = 0.25
+_CACHE_BYTES = 64 << 20
+
+# A private letter begins what is no word of a text, but a fact of its body; texts have none of these letters.
+_FACT = "\ue000"
+_PRIVATE = re.compile("[\ue000-\uf8ff\0]")
+
+
+class DamagedIndex(Conflict):
+    """Raised for an index that could not be read. It is gone, and will be made anew."""
+
+
+class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body as the index has it. `time` is that of its step, in seconds since 1970; `size` the characters of its text.
+
+    `blob` is its id in git, 20 bytes; `form` says how its text is read from its bytes.
+    """
+
+    session: str
+    scope: str
+    block: int
+    time: int
+    size: int
+    form: int
+    blob: bytes
+
+
+class NewBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A body to be added, with its text and the facts that it can be filtered by."""
+
+    body: IndexedBody
+    text: str
+    facts: Sequence[str]
+
+
+class TextIndex:
+    """The index of one store. Raises in all its methods: Conflict if another process writes it, CtxvcError."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = CacheDatabase(store.cache_path / FILE, _SCHEMA, largest=_LARGEST)
+
+    def fact(self, name: str) -> object:
+        """What was kept under that name; None for nothing, and where there is no index."""
+        with self._reading() as database:
+            return _fact(database, name) if database else None
+
+    def keys(self) -> dict[str, str]:
+        """session → the key under which it was added."""
+        with self._reading() as database:
+            return dict(database.execute("SELECT name, key FROM sessions")) if database else {}
+
+    def blobs(self, session: str) -> set[bytes]:
+        """The bodies of a session that are in it."""
+        with self._reading() as database:
+            rows = database.execute(_BLOBS, (session,)) if database else ()
+            return {bytes(blob) for (blob,) in rows}
+
+    @contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """Adds and removes, all of it or nothing. An index that is not this machine's own is replaced."""
+        import sqlite3
+
+        self._drop_foreign()
+        try:
+            with self._database.writing(_BATCH) as database:
+                database.execute(f"PRAGMA cache_size = -{_CACHE_BYTES >> 10}")
+                if _fact(database, "seal") is None:
+                    _keep(database, "id", name := secrets.token_hex(16))
+                    _keep(database, "seal", seals.seal(self._store.path, self._payload(name)))
+                yield Writer(database)
+        except sqlite3.OperationalError as error:
+            raise _busy(error) from error
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise CtxvcError(f"the index cannot be written: {error}", hint="check the disk, then try again") from error
+
+    def forget(self) -> None:
+        """Removes it."""
+        self._database.drop()
+
+    def counts(self, terms: Iterable[str]) -> dict[str, int]:
+        """In how many bodies each word stands, up to 20,000."""
+        query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
+        with self._reading() as database:
+            if database is None:
+                return {}
+            return {word: database.execute(query, (_quoted(word), MOST_COUNTED)).fetchone()[0] for word in terms}
+
+    def totals(self) -> tuple[int, int]:
+        """The bodies, and the characters of their texts."""
+        with self._reading() as database:
+            facts = [_fact(database, name) if database else 0 for name in ("bodies", "characters")]
+        bodies, characters = (fact if isinstance(fact, int) else 0 for fact in facts)
+        return bodies, characters
+
+    def newest(
+        self, terms: Iterable[str], facts: Iterable[Sequence[str]], since: int, until: int, limit: int
+    ) -> list[IndexedBody]:
+        """The bodies added last that have all these words and, of each of the `facts`, one; with times within bounds,
+        which are seconds since 1970."""
+        parts = [*map(_quoted, terms), *(f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in facts)]
+        query = (
+            "SELECT s.name, b.scope, b.block, b.time, b.size, b.form, b.blob FROM texts t"
+            " JOIN bodies b ON b.id = t.rowid JOIN sessions s ON s.id = b.session"
+            " WHERE texts MATCH ? AND b.time BETWEEN ? AND ? ORDER BY t.rowid DESC LIMIT ?"
+        )
+        with self._reading() as database:
+            rows = database.execute(query, (" AND ".join(parts), since, until, limit)) if database else ()
+            return [
+                IndexedBody(
+                    session=session, scope=scope, block=block, time=time, size=size, form=form, blob=bytes(blob)
+                )
+                for session, scope, block, time, size, form, blob in rows
+            ]
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection; None where there is no index, or none of ours."""
+        import sqlite3
+
+        try:
+            with self._database.reading(_QUERY) as database:
+                yield database if self._is_ours(database) else None
+        except sqlite3.OperationalError as error:
+            if self._database.path.exists():
+                raise _busy(error) from error
+            yield None
+        except sqlite3.DatabaseError as error:
+            raise DamagedIndex("the index was damaged and is removed", hint="try again: it is made anew") from error
+
+    def _is_ours(self, database: sqlite3.Connection) -> bool:
+        import sqlite3
+
+        try:
+            name, seal = _fact(database, "id"), _fact(database, "seal")
+        except sqlite3.OperationalError:  # no tables yet
+            return False
+        return (
+            isinstance(name, str)
+            and isinstance(seal, str)
+            and seals.is_sealed_here(self._store.path, self._payload(name), seal)
+        )
+
+    def _drop_foreign(self) -> None:
+        with suppress(CtxvcError), self._reading() as database:
+            if database is None:
+                self._database.drop()
+
+    def _payload(self, name: str) -> bytes:
+        return f"text index\0{name}\0{self._database.path.stat().st_ino}".encode()
+
+
+class Writer:
+    """Adds to an index, and removes from it, within one transaction."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def keep(self, name: str, value: str) -> None:
+        """Keeps a fact of the whole index."""
+        _keep(self._database, name, value)
+
+    def add(self, bodies: Iterable[NewBody]) -> None:
+        """Adds bodies of sessions."""
+        numbers: dict[str, int] = {}
+        count = characters = 0
+        for new in bodies:
+            body = new.body
+            if body.session not in numbers:
+                numbers[body.session] = self._number(body.session)
+            row = (numbers[body.session], body.scope, body.block, body.time, body.size, body.form, body.blob)
+            cursor = self._database.execute(
+                "INSERT INTO bodies (session, scope, block, time, size, form, blob) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            )
+            self._database.execute(
+                "INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, _document(new.text, new.facts))
+            )
+            count, characters = count + 1, characters + body.size
+        self._add_to("bodies", count)
+        self._add_to("characters", characters)
+
+    def finish(self, keys: Mapping[str, str]) -> None:
+        """Sets the keys of sessions of which everything was added."""
+        for session, key in keys.items():
+            number = self._number(session)
+            self._database.execute("UPDATE sessions SET key = ? WHERE id = ?", (key, number))
+
+    def remove(self, session: str) -> None:
+        """Removes the bodies of a session. Their words stay, and lead nowhere, until the index is made anew."""
+        count, characters = self._database.execute(_SIZE, (session,)).fetchone()
+        self._database.execute(_DELETE, (session,))
+        self._database.execute("DELETE FROM sessions WHERE name = ?", (session,))
+        self._add_to("bodies", -count)
+        self._add_to("characters", -int(characters))
+        self._add_to("gone", count)
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so many bodies are gone that it should be made anew."""
+        bodies, removed = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
+        return isinstance(bodies, int) and isinstance(removed, int) and removed > _GONE * (bodies + removed)
+
+    def _number(self, session: str) -> int:
+        row = self._database.execute("SELECT id FROM sessions WHERE name = ?", (session,)).fetchone()
+        if row is None:
+            row = (self._database.execute("INSERT INTO sessions (name, key) VALUES (?, '')", (session,)).lastrowid,)
+        return int(row[0])
+
+    def _add_to(self, name: str, amount: int) -> None:
+        before = _fact(self._database, name)
+        _keep(self._database, name, (before if isinstance(before, int) else 0) + amount)
+
+
+_BLOBS = "SELECT blob FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
+_SIZE = "SELECT count(*), total(size) FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
+_DELETE = "DELETE FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
+
+
+def fact(name: str, value: str) -> str:
+    """A fact as one word: what it is of, a letter, and its value."""
+    digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return f"{_FACT}{name}{digest}"
+
+
+def _document(text: str, facts: Iterable[str]) -> str:
+    """What the index takes the words of."""
+    plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
+    return f"{relevance.spaced(plain)} {' '.join(facts)}"
+
+
+def _quoted(word: str) -> str:
+    """A word, or a fact, in a query of SQLite's."""
+    return f'"{word}"'
+
+
+def _fact(database: sqlite3.Connection, name: str) -> object:
+    row = database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+    return row[0] if row else None
+
+
+def _keep(database: sqlite3.Connection, name: str, value: str | int) -> None:
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+
+def _busy(error: Exception) -> CtxvcError:
+    return Conflict(f"the index cannot be used now: {error}", hint="try again in a moment")
