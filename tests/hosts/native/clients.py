@@ -17,14 +17,16 @@ from ctxvc.exporters.native.content import arriving
 from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import NativeSession, Setting
 from ctxvc.forms import form
-from ctxvc.store.store import create
+from ctxvc.store.store import Store, create
 from tests.exporters.arrival import Arrival, compared, of_pieces, of_request
 from tests.exporters.trips import imported
+from tests.hosts.coding import ROOT, run_ctxvc
 from tests.hosts.wire import play
 from tests.hosts.wire.agents import CLIENTS, Client, Place
 from tests.hosts.wire.model import Script, say
 from tests.hosts.wire.tap import Passed, tapped
 from tests.hosts.wire.upstream import serve
+from tests.wire import test_recorder
 
 ASKED = "Now say goodbye, please."
 _PATIENCE = 600
@@ -128,6 +130,29 @@ def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> t
         )
         pieces = [piece for piece in content.pieces if piece.block not in lost]
         return compared(list(of_pieces(pieces)), of_request(requests[0].path, requests[0].body)), session
+
+
+def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list[str], list[str], str]:
+    """What a client does that goes on with a session, on the wire or imported later: the store's sessions, the new
+    scopes of the first, and the last text in there.
+    """
+    client = resuming.program
+    with play.laid(client) as (place, env), serve(script := Script()) as upstream:
+        resuming.unlimited(place)
+        own = {**env, **play.filled(client, upstream.url), **resuming.env, "PYTHONPATH": str(ROOT)}
+        run_ctxvc(place.project, "import", str(recording), env=own)
+        command = run_ctxvc(place.project, "continue", "--in", resuming.agent, env=own).splitlines()[-1]
+        session = command.split()[-1].removeprefix("--resume=")
+        script.begin([say("Goodbye.")], [], compacts=False)
+        front = play.wrapping(client, upstream.url) if wrapped else play.pointed(client, upstream.url)
+        _run([*front, *resuming.arguments(session)], place, own)
+        if not wrapped:
+            run_ctxvc(place.project, "import", "--final", env=own)
+        path = place.project / ".ctxvc"
+        with Store(path) as store:
+            sessions = store.sessions()
+        scopes = [scope for scope in test_recorder.scopes(path) if scope not in ("main", "side")]
+        return sessions, scopes, test_recorder.texts(path, scopes[-1])[-1][1] if scopes else ""
 
 
 @contextmanager

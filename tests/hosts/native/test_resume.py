@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.native.clients import RESUMING, Resuming, arrival
+from tests.hosts.native.clients import RESUMING, Resuming, arrival, lineage
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -82,3 +82,15 @@ def test_what_a_client_shortens_by_itself_is_named(agent: str) -> None:
     lost = {loss.path.partition(".")[0] for loss in session.losses if agent in loss.change.lower()}
     assert arrived.missing
     assert [unit for unit in arrived.missing if unit.block not in lost] == []
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_client_does_then_is_a_scope_of_the_session(resuming: Resuming, wrapped: bool) -> None:
+    """But for Qwen Code's own files, which nothing imports."""
+    sessions, scopes, text = lineage(resuming, DATA / "recorded" / "claude-code.jsonl", wrapped=wrapped)
+
+    if resuming.agent == "qwen":
+        assert (len(sessions), scopes) == (1 + wrapped, [])
+        return
+    assert (len(sessions), len(scopes), text) == (1, 1, "Goodbye.")
+    assert scopes[0].startswith(resuming.agent)
