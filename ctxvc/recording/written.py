@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from ctxvc import importers
 from ctxvc.core.recording.continued import Continued, prints
+from ctxvc.core.recording.events import Event, Opened
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.store import exports
@@ -17,7 +18,8 @@ from ctxvc.store.store import Store
 
 
 def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]) -> bool:
-    """Keeps what a session with this id was written from: an import of it goes on from that commit.
+    """Keeps what a session with this id was written from: an import of it, which may know it by another, goes on from
+    that commit.
 
     What waits in an open step is in no commit: such a session becomes one of its own. `format` is empty for an agent
     whose recordings are not read. Returns whether no session had the id before, as far as it is known.
@@ -25,7 +27,8 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
     if exports.written_session(store, format, id):
         return False
     commit = "" if snapshot.waiting else snapshot.commit
-    parts: tuple[str, ...] = ()
+    events: list[Event] = []
+    names = {id}
     if format and commit:
         with tempfile.TemporaryDirectory(prefix="ctxvc-written-") as folder:
             for name, data in files.items():
@@ -33,8 +36,12 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
                 (Path(folder) / name).write_bytes(data)
             recording = Recording(Path(folder) / next(iter(files)))
             with suppress(BadInput):  # there is nothing yet that an import would take
-                parts = tuple(
-                    item for _, events in importers.conversations(recording, format) for _, item in prints(events)
-                )
-    exports.remember_session(store, format, id, Continued(commit=commit, parts=parts))
+                for suffix, conversation in importers.conversations(recording, format):
+                    events += conversation
+                    names |= {
+                        f"{event.source}{suffix}" for event in events if isinstance(event, Opened) and event.source
+                    }
+    parts = tuple(item for _, item in prints(events))
+    for own_id in names:
+        exports.remember_session(store, format, own_id, Continued(commit=commit, parts=parts))
     return True

@@ -60,6 +60,6 @@ def _end(written: Continued, places: Iterable[tuple[int, str]]) -> int | None:
 
 
 def _print(part: Part) -> str:
-    """Calls are known by what is around them: agents write their arguments, and drop fields, as they like."""
-    content = b"" if part.kind == "tool_use" else b"".join(part.body.split())
+    """Calls and results are known by what is around them: agents write, shorten and replace these as they like."""
+    content = b"" if part.kind in ("tool_use", "tool_result") else b"".join(part.body.split())
     return hashlib.sha256(part.kind.encode() + b"\0" + content).hexdigest()[:12]

@@ -151,8 +151,9 @@ def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list
         path = place.project / ".ctxvc"
         with Store(path) as store:
             sessions = store.sessions()
-        scopes = [scope for scope in test_recorder.scopes(path) if scope not in ("main", "side")]
-        return sessions, scopes, test_recorder.texts(path, scopes[-1])[-1][1] if scopes else ""
+            tips = store.tips(next(name for name in sessions if name.startswith("claude-")))
+        scopes = [scope for scope in tips if scope not in ("main", "side")]
+        return sessions, scopes, test_recorder.texts(path, scopes[-1])[-1][1] if len(sessions) == 1 and scopes else ""
 
 
 @contextmanager
