@@ -36,7 +36,7 @@ def test_the_sums_are_those_of_a_script_that_reads_the_recordings(
     files = sorted((recordings / place).glob("*.jsonl*"))
     assert files
     run("init", folder=tmp_path)
-    assert run("import", *files, folder=tmp_path).exit_code == 0
+    assert run("import", "--final", *files, folder=tmp_path).exit_code == 0
 
     told = answer(run, tmp_path, "stats")
 
