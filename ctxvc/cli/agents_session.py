@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -17,11 +16,11 @@ from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionN
 from ctxvc.cli.app import App, write
 from ctxvc.cli.output import safe
 from ctxvc.core import display
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import Refused
 from ctxvc.exporters import native
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, LossKind, by_kind
-from ctxvc.exporters.native.install import installed
+from ctxvc.exporters.native.install import installed, whole_file
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
@@ -81,7 +80,7 @@ def _claude_code(app: App, revision: str, target: Path | None, *, install: bool,
             if not install:
                 break
             place = _sessions(app, folder) / f"{exported.session}.jsonl"
-            if _installed(place, exported.data):
+            if whole_file(place, exported.data):
                 app.output.note(f"wrote {display.human_bytes(len(exported.data))} to {safe(str(place))}")
                 break
     losses = [Loss(block) for block in exported.left_out]
@@ -213,25 +212,6 @@ def _sessions(app: App, folder: Path) -> Path:
         f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
         hint="start `claude` there once",
     )
-
-
-def _installed(place: Path, data: bytes) -> bool:
-    """Writes the file unless there is one, and returns whether it is there unchanged; a resumed session's is not."""
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
-    try:
-        if place.exists():
-            return place.read_bytes() == data
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary.touch(mode=0o600)
-        temporary.write_bytes(data)
-        os.link(temporary, place)
-    except FileExistsError:
-        return False  # another process was faster
-    except OSError as error:
-        raise CtxvcError(f"cannot write {place}: {error.strerror}", hint="check the folder's permissions") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
 
 
 #: What a session for another agent says of stubs in it.

@@ -22,7 +22,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity, known_stores
 from ctxvc.tables.rows import FORMAT, PARTS, Row
-from ctxvc.tables.session import Clean, Place, rows_of
+from ctxvc.tables.session import Clean, Place, conversations, rows_of
 from ctxvc.tokens import models
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Export:
 
     def run(self, unreadable: list[CtxvcError], progress: Callable[[int, int], None]) -> Exported:
         manifest = self._manifest()
-        tips = self._store.all_tips()
+        tips = conversations(self._store)
         keys = {session: self._key(session, tips[session]) for session in tips}
         lost = self._lost(manifest)
         unchanged = {

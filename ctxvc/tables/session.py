@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ctxvc.core import display
-from ctxvc.core.ledger import caption
+from ctxvc.core.ledger import caption, name_rules
 from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Meta, Row
@@ -36,6 +36,11 @@ _FREED = re.compile(r"([0-9]{1,12}) tokens")
 _PATH, _TITLE = 400, 200
 #: Takes the secrets out of a text.
 Clean = Callable[[str], str]
+
+
+def conversations(store: Store) -> dict[str, dict[str, str]]:
+    """The tips of all sessions but those with a project's notes, which are no work of anybody."""
+    return {name: tips for name, tips in store.all_tips().items() if not name_rules.has_project_notes(name)}
 
 
 class Place(NamedTuple):

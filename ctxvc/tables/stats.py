@@ -16,7 +16,7 @@ from ctxvc.store.cache import local_cache
 from ctxvc.store.store import Store
 from ctxvc.tables import sums
 from ctxvc.tables.rows import FORMAT, Rows
-from ctxvc.tables.session import Place, rows_of
+from ctxvc.tables.session import Place, conversations, rows_of
 from ctxvc.tables.sums import Cell, Sums
 from ctxvc.tokens import models
 
@@ -71,7 +71,7 @@ def summed(
     """
     kinds = ("model", "file") if by == "file" else ("model", "tool")
     part = kinds[-1]
-    all_tips = store.all_tips()
+    all_tips = conversations(store)
     keys = {name: _key(tips, part) for name, tips in all_tips.items()}
     cached: dict[str, Summed] = {}
     shards = [f"stats-{part}-{number:x}.json" for number in range(_SHARDS)]

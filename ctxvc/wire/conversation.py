@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, count, groupby, islice, takewhile
 from operator import eq
 from typing import Any, NamedTuple
@@ -151,7 +151,9 @@ class Conversation:
         """Whether the newest request had the prompt's system prompt, or tools of the same names."""
         if not self._frame:
             return True  # nobody recorded it
-        names = [tool.get("name") for tool in self.stored.system_and_tools()[1] or ()]
+        ours = self._names(prompt)
+        recorded = (tool.get("name") for tool in self.stored.system_and_tools()[1] or ())
+        names = [name for name in recorded if name not in ours]
         return names == [tool.get("name") for tool in prompt.tools] or self.has_system(prompt)
 
     def is_continued_by(self, prompt: Prompt) -> bool:
@@ -160,6 +162,10 @@ class Conversation:
         parts = [part for message in self.form.reader().messages(prompt.messages) for part in message.parts]
         has_results = any(part.kind == "tool_result" and part.call in calls for part in parts)
         return has_results or prompt.continues == self._reply_id
+
+    def _names(self, _prompt: Prompt) -> Set[str]:
+        """The names of tools that the model gets besides the client's."""
+        return frozenset()
 
     def has_calls_of(self, prompt: Prompt) -> bool:
         """Whether a call in the prompt is one that is recorded here."""

@@ -314,11 +314,12 @@ class Sessions:
         """
         store, client, identity = self.store, self._client(sender), self._identity(sender)
         base = base_of(store, Exported(commit=written.commit, end=0), client, identity, store.all_tips())
-        if base is None or base.scope in store.tips(base.session):
+        if base is None:
             return None
-        origin = store.reader.meta(base.commit)
-        with StoredSession.open(store, base.session, origin.scope) as stored:
-            stored.fork(base.scope, _CONTINUED, commit=base.commit, source=identity)
+        if base.scope not in store.tips(base.session):  # it is, if a recorder was killed right here
+            origin = store.reader.meta(base.commit)
+            with StoredSession.open(store, base.session, origin.scope) as stored:
+                stored.fork(base.scope, _CONTINUED, commit=base.commit, source=identity)
         store.set_current_scope(base.session, base.scope)
         _take_over(store, base.session, client, identity)
         session = _Session(base.session, sender.conversation or f"{_UNKNOWN}/{base.session}")

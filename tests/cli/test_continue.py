@@ -69,6 +69,8 @@ def test_what_cannot_be_is_refused(run: Run, project: Path, programs: Path) -> N
         (("--in", "codex", "--run", "--json"), 2, "--json"),
         (("--in", "codex", "--run"), 1, "codex is not installed"),
         (("nothing", "--in", "codex"), 1, "nothing"),
+        (("--in", "codex", "--budget", "20k", "--policy", "nobody"), 1, "no policy"),
     ):
         result = run("continue", *words, folder=project)
         assert (result.exit_code, reason in result.stderr) == (code, True), (words, result.stderr)
+    assert len(json.loads(run("scopes", "--json", folder=project).stdout)["items"]) == 1

@@ -133,3 +133,9 @@ def test_a_session_that_came_in_is_its_clones(run: Run, project: Path, server: P
     assert {item["name"] for item in answer(run, other, "stats", "--by", "person")["items"]} == {"laptop"}
     told = answer(run, project, "stats", "--by", "person", "--remote", "origin")
     assert [item["name"] for item in told["items"]] == ["laptop"]
+
+
+def test_notes_of_a_project_are_no_session(run: Run, project: Path) -> None:
+    before = answer(run, project, "stats")
+    assert run("note", "--project", "-m", "Tests run in a container.", folder=project).exit_code == 0
+    assert answer(run, project, "stats") == before

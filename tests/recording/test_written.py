@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.exporters.native import native_format
+from ctxvc.exporters.native import AGENTS, native_format
 from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import Setting
 from ctxvc.recording import written
@@ -21,9 +21,9 @@ RECORDED = Path(__file__).parents[1] / "data" / "recorded" / "claude-code.jsonl"
 TIME = datetime(2026, 11, 28, 4, 5, 6, tzinfo=timezone.utc)
 
 
-def handed_over(store: Store, session: str, folder: Path, copy: int = 0) -> Path:
-    """The rollout in which Codex goes on with a session."""
-    native, recorded = native_format("codex"), conversation(store, session, f"{session}/main")
+def handed_over(store: Store, session: str, folder: Path, copy: int = 0, agent: str = "codex") -> Path:
+    """The recording in which an agent goes on with a session."""
+    native, recorded = native_format(agent), conversation(store, session, f"{session}/main")
     written_now = native.write(recorded, Setting(folder=Path("/work/p"), time=TIME, copy=copy))
     written.remember(store, recorded.snapshot, native.format, written_now.id, written_now.files)
     assert installed(written_now, folder)
@@ -64,9 +64,11 @@ def tips(store: Store, session: str) -> dict[str, tuple[str, int]]:
     return {scope: (tip, len(store.reader.ledger(tip))) for scope, tip in store.tips(session).items()}
 
 
-def test_nothing_is_new_in_a_session_as_it_was_written(store: Store, session: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [agent for agent in AGENTS if native_format(agent).format])
+def test_nothing_is_new_in_a_session_as_it_was_written(agent: str, store: Store, session: str, tmp_path: Path) -> None:
+    """Whatever an import calls it, which is not what every agent does."""
     before = tips(store, session)
-    imported(store, handed_over(store, session, tmp_path))
+    imported(store, handed_over(store, session, tmp_path, agent=agent), native_format(agent).format)
     assert (list(store.sessions()), tips(store, session)) == ([session], before)
 
 

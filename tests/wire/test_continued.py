@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from ctxvc.core.view.dashboard import is_protocol
 from ctxvc.exporters.native import native_format
 from ctxvc.exporters.native.session import Setting
 from ctxvc.recording import written
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
+from ctxvc.wire.exchange import Management
 from ctxvc.wire.sessions import Sessions
 from tests.exporters.trips import imported
+from tests.wire.clients import Anthropic, Responses, Wire
 from tests.wire.sending import exchange
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded" / "claude-code.jsonl"
@@ -98,3 +101,80 @@ def test_what_the_other_agent_is_sent_is_recorded_once_in_a_scope_of_its_own(
         assert base in store.first_parents(tip)
         present = [row for row in snapshot.ledger.rows() if row.present]
         assert (len(present) == len(snapshot.ledger)) == (not compacted)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_inside_a_budget_it_goes_on_there_also_after_a_kill(
+    tmp_path: Path, is_killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kill is between the scope's first commit and what says whose it is."""
+    path = tmp_path / "store"
+    with create(path) as store:
+        identifier, items, blocks, _ = handed_over(store)
+
+    def begin() -> Wire:
+        sessions = Sessions(
+            lambda: Store(path), agent="codex", session="", folder="/work/p", management=Management(budget=200_000)
+        )
+        wire = Wire(Responses([{"name": "shell", "input_schema": {"type": "object"}}]), sessions)
+        wire.headers = {"session-id": identifier, "x-codex-turn-metadata": "{}"}
+        return wire
+
+    wire = begin()
+    wire.client.messages += [*items, *NEWEST]
+    if is_killed:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr("ctxvc.wire.sessions._take_over", _killed)
+            wire.ask_only()
+        again = begin()
+        again.client, wire = wire.client, again
+    wire.client.took(wire.ask([{"type": "text", "text": "answer 0"}]))
+    wire.sessions.close()
+
+    with Store(path) as store:
+        (session,) = store.sessions()
+        (scope,) = {*store.tips(session)} - {"main"}
+        snapshot = revision.at(store, store.tips(session)[scope])
+        texts = [snapshot.bodies.body(row) for row in snapshot.ledger.rows() if row.number > blocks]
+        assert [text for text in texts if b"dashboard" not in text and b"budget" not in text][-2:] == [
+            b"the newest", b"answer 0",
+        ]  # fmt: skip
+        assert all(row.present for row in snapshot.ledger.rows())
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("budget", [0, 12_000])
+def test_a_client_that_changes_its_provider_goes_on_in_the_same_scope(tmp_path: Path, budget: int) -> None:
+    """Its history is the same in another form."""
+    path = tmp_path / "store"
+    management = Management(budget=budget) if budget else None
+    sessions = Sessions(
+        lambda: Store(path) if path.exists() else create(path),
+        agent="opencode", session="", folder="/work/p", management=management,
+    )  # fmt: skip
+    tools = [{"name": "Bash", "input_schema": {"type": "object"}}]
+    call = {"type": "tool_use", "id": "call_1", "name": "Bash", "input": {"command": "ls"}}
+    for number, form in enumerate((Anthropic, Responses, Anthropic)):
+        wire = Wire(form(tools), sessions)
+        wire.headers, wire.number = {"x-opencode-session-id": "one"}, 10 * number
+        wire.client.incoming([{"type": "text", "text": "Look."}])
+        answers = [[call], *([{"type": "text", "text": f"Seen {before}."}] for before in range(number + 1))]
+        for place, reply in enumerate(answers):
+            is_last = place == len(answers) - 1
+            body = wire.client.body()
+            wire.client.took(wire.ask(reply) if is_last or not number else wire.client.answer(body, reply))
+            more = {"type": "tool_result", "tool_use_id": "call_1", "content": "a line"}
+            wire.client.incoming([more if place == 0 else {"type": "text", "text": f"And {place}?"}])
+        assert [problem for one in wire.calls for problem in one.problems] == []
+    sessions.close()
+
+    with Store(path) as store:
+        (session,) = store.sessions()
+        assert list(store.tips(session)) == ["main"]
+        snapshot = revision.at(store, store.tips(session)["main"])
+        own = [row for row in snapshot.ledger.rows() if row.kind not in ("dashboard", "note") and not is_protocol(row)]
+        texts = [snapshot.bodies.body(row).decode() for row in own if row.present]
+        assert texts[2:] == ["a line", "Seen 0.", "And 1?", "Seen 1.", "And 2?", "Seen 2."]

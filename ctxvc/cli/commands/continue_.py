@@ -65,7 +65,7 @@ def continue_(
 
 
 def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
-    """The revision after the policy has made room; in a scope of its own, if anything leaves."""
+    """The revision after the policy has made room, in a scope of its own."""
     from dataclasses import replace
 
     from ctxvc.core.view.budget import Budget, check
@@ -77,12 +77,11 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
         with StoredSession.open(store, app.session_name(store)) as stored:
             stored.flush()
             snapshot = app.revision(stored, revision)
+        policy = parsed(spec, app.folder) if spec else usual(app, snapshot.ledger.meta.policy)
         name = _scope(store, snapshot, agent)
         with StoredSession.open(store, snapshot.session, snapshot.scope) as stored:
             stored.fork(name, f"inside {budget:,} tokens, for {agent}", commit=snapshot.commit, source="")
         stored = StoredSession.open(store, snapshot.session, name)
-        meta = stored.ledger().meta
-        policy = parsed(spec, app.folder) if spec else usual(app, meta.policy)
         with Session(stored, actor="user", policy=policy, meter=app.meter(store, stored.ledger())) as session:
             view = unasked(session.view())
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from ctxvc.errors import CtxvcError
@@ -19,11 +20,23 @@ def installed(session: NativeSession, folder: Path) -> bool:
     CtxvcError where it cannot be written.
     """
     first = next(iter(session.files))
-    try:
-        if len(session.files) == 1:
-            return _whole_file(folder / first, session.files[first])
-        top = PurePosixPath(first.parts[0])
+    if len(session.files) == 1:
+        return whole_file(folder / first, session.files[first])
+    top = PurePosixPath(first.parts[0])
+    with _reported(folder):
         return _whole_folder(folder / top, {name.relative_to(top): data for name, data in session.files.items()})
+
+
+def whole_file(place: Path, data: bytes) -> bool:
+    """Writes a file unless there is one; returns whether it is there now with this content. Raises: CtxvcError."""
+    with _reported(place.parent):
+        return _whole_file(place, data)
+
+
+@contextmanager
+def _reported(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise CtxvcError(
             f"cannot write {folder}: {error.strerror}", hint="check the folder's owner and permissions"
