@@ -69,10 +69,13 @@ def handed_over(store: Store) -> tuple[str, list[Any], int, str]:
 def test_what_the_other_agent_is_sent_is_recorded_once_in_a_scope_of_its_own(
     tmp_path: Path, between: list[Any], compacted: bool, new: list[str], named: bool
 ) -> None:
-    """Also turns that nobody recorded, and a beginning that it compacted, which only its id tells whose it is."""
+    """Also turns that nobody recorded, and a beginning that it compacted, which only its id tells whose it is. A result
+    that it shortened is none of them.
+    """
     path = tmp_path / "store"
     with create(path) as store:
         identifier, items, blocks, base = handed_over(store)
+    next(item for item in items if item["type"] == "function_call_output")["output"] = "(shortened by Codex)"
     if compacted:
         items = [items[0], said("user", "a summary"), *items[-2:]]
     headers = {"session-id": identifier, "thread-id": identifier, "x-codex-turn-metadata": "{}"} if named else {}

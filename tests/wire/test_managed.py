@@ -598,6 +598,11 @@ class Chained(Responses):
     """A client that leaves its history to the provider, and sends what is new."""
 
     previous = ""
+    answers = 0
+
+    def answer(self, body: bytes, content: Blocks) -> bytes:
+        self.answers += 1
+        return json.dumps({**json.loads(super().answer(body, content)), "id": f"resp_{self.answers}"}).encode()
 
     def body(self) -> bytes:
         request = json.loads(super().body())
@@ -622,6 +627,8 @@ def test_a_client_that_leaves_its_history_to_the_provider_is_recorded_and_sends_
     own = [{"type": "tool_use", "id": "c", "name": "Bash", "input": {}}] if beside else []
     asks = iter([asked("search", {"pattern": "needle"}, *own)])
     run.answer(text("It is here."), script=lambda _: next(asks, None))
+    (session,) = run.wire.sessions._open.values()
+    assert session.conversations["main"]._reply_id == run.wire.client.previous
     run.wire.client.incoming([{"type": "tool_result", "tool_use_id": "c", "content": "a line"}] if beside else [])
     run.say("Go on.")
     run.call("another line")
