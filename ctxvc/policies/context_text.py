@@ -137,8 +137,11 @@ _BRIEF: Mapping[str, str] = {
     "full": "Dashboards of it come from the program, not the user.",
     "status": "Usage lines come from the program, not the user.",
     "data": "Calculate from the source: never copy rows of data into code.",
-    "when": "Change it only if that helps the task.",
-    "stubs": "A stub in square brackets replaces removed text: take no exact words from it.",
+    "when": "Change the context only if that helps the task.",
+    "stubs": (
+        "A stub in square brackets replaces removed text, which recover reads by its address: take no exact words from "
+        "a stub."
+    ),
     "traces": (
         "A line in square brackets replaces removed text that you cannot read again: take no exact words from it."
     ),

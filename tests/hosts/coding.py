@@ -41,8 +41,17 @@ def conversation_of(bodies: Sequence[Block]) -> list[Block]:
 
 
 def bare(body: Block) -> list[Any]:
-    """The messages of a request without breakpoints."""
-    return json.loads(re.sub(r',?\s*"cache_control": \{[^}]*\}', "", json.dumps(body["messages"])))
+    """The messages of a request without breakpoints and boards.
+
+    A batch right before a turn's end takes boards with it once a person speaks: until then thinking is bound to them.
+    """
+    messages: list[Any] = json.loads(re.sub(r',?\s*"cache_control": \{[^}]*\}', "", json.dumps(body["messages"])))
+    for message in messages:
+        if isinstance(message["content"], list):
+            message["content"] = [
+                part for part in message["content"] if not part.get("text", "").startswith("[dashboard ")
+            ]
+    return messages
 
 
 def stubs(body: Block) -> set[str]:
