@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxvc import importers
-from ctxvc.core.recording.events import Compacted, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Forked, Opened, Said
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from tests.importers.growing import assert_grows_into_the_whole
@@ -128,15 +128,6 @@ def test_without_content_the_file_is_refused_with_the_reason(tmp_path: Path) -> 
         read(written(tmp_path / "x.jsonl", span(**{"usage.input_tokens": {"intValue": "7"}})), "otel-genai")
 
     assert "include content" in str(caught.value.hint)
-
-
-def test_a_damaged_line_costs_that_line(tmp_path: Path) -> None:
-    lines = SPANS.read_text().splitlines(keepends=True)
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join([lines[0], '{"resourceSpans": \n', *lines[1:]]))
-
-    assert [event.line for event in read(path, "otel-genai") if isinstance(event, Warned)] == [2]
-    assert len(messages(read(path, "otel-genai"))) == len(messages(read(SPANS, "otel-genai")))
 
 
 # --- compactions
