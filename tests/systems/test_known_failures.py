@@ -221,6 +221,15 @@ def test_everything_is_there_after_a_restart(path: Path) -> None:
 # --- episodes (5.4) and everything else of this kind
 
 
+def test_content_that_nobody_annotated_can_leave(session: Session) -> None:
+    """CWL 5.2: outside its chunks nothing was ever evicted: 40,000 characters stayed at a budget of 100 tokens."""
+    say(session, "go")
+    _, answer = step(session, "c1", "x" * 40_000)
+    step(session, "c2", "later")
+
+    assert session.archive(answer).freed > 1_000
+
+
 def test_an_acknowledged_step_is_there_after_a_kill(path: Path) -> None:
     """Scopes 7 and VISTA 9: what was in memory, or half written, was gone with the process."""
     program = (
