@@ -68,15 +68,16 @@ def test_without_the_token_nobody_is_answered(server: Server, token: str) -> Non
     assert status(answer) == 401 and b"WWW-Authenticate: Bearer\r\n" in answer
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "10.0.0.1:{port}",
-                                  "127.0.0.1.evil.example:{port}", "[::2]:{port}", ":{port}"])  # fmt: skip
-def test_a_name_that_was_bound_to_this_machine_is_not_answered(server: Server, host: str) -> None:
-    assert status(raw(server, head(server, host=host.format(port=server.port)))) == 421
-
-
-@pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
-def test_the_names_of_this_machine_are_its_own(server: Server, host: str) -> None:
-    assert status(raw(server, head(server, "Connection: close", host=host.format(port=server.port)))) == 200
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("evil.example", 421), ("evil.example:{port}", 421), ("127.0.0.1", 421), ("127.0.0.1:1", 421),
+        ("10.0.0.1:{port}", 421), ("127.0.0.1.evil.example:{port}", 421), ("[::2]:{port}", 421), (":{port}", 421),
+        ("localhost:{port}", 200), ("LOCALHOST:{port}", 200), ("[::1]:{port}", 200),
+    ],
+)  # fmt: skip
+def test_a_name_that_was_bound_to_this_machine_is_not_answered(server: Server, host: str, code: int) -> None:
+    assert status(raw(server, head(server, "Connection: close", host=host.format(port=server.port)))) == code
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import anthropic
 from ctxvc.agent import Adapter, AsyncAdapter, Reply, definitions
 from ctxvc.core.policy import Policy
 from ctxvc.session.session import Session
-from tests.making.provider import MODEL, SYSTEM, WORDS, plain
+from tests.making.provider import MODEL, SYSTEM, WORDS, only_the_newest_is_dropped, plain
 from tests.messages_api import MessagesApi
-from tests.messages_api.wire import Block, signature
+from tests.messages_api.wire import Block
 
 SH: Block = {
     "name": "sh",
@@ -112,13 +111,6 @@ def nothing_rejected(api: MessagesApi) -> None:
 
 
 def only_the_newest_thinking_was_dropped(api: MessagesApi) -> None:
-    """Thinking that an edit unbound was the newest when it was made, whose round was open; a cut takes it later."""
     dropped: set[str] = set()
     for call in api.calls:
-        messages = call.body["messages"]
-        newest = max((at for at, each in enumerate(messages) if each["role"] == "assistant"), default=-1)
-        for change in call.answer.get("input_transformations", ()):
-            at, number = map(int, re.findall("[0-9]+", change["path"]))
-            name = signature(messages[at]["content"][number])
-            assert at == newest or name in dropped, (change, newest)
-            dropped.add(name)
+        only_the_newest_is_dropped(call.body, call.answer, dropped)

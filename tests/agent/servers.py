@@ -7,15 +7,15 @@ A fault is a list of answers that one turn of an agent gets, and what is to beco
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.making.provider import MODEL
+from tests.making.web import Handler, WebServer
 from tests.messages_api import text
 from tests.messages_api.wire import Block
 
@@ -353,27 +353,24 @@ class Loopback:
 
 @contextmanager
 def serving() -> Iterator[Loopback]:
-    server = HTTPServer(("127.0.0.1", 0), _Handler)
-    server.loopback = loopback = Loopback(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield loopback
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    server = _Server(_Handler)
+    server.loopback = Loopback(server.address)
+    with server.running():
+        yield server.loopback
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: bodies are kept."""
+class _Server(WebServer):
+    loopback: Loopback
+
+
+class _Handler(Handler, BaseHTTPRequestHandler):
+    server: _Server
 
     def do_GET(self) -> None:
         self._place(None)
 
     def do_POST(self) -> None:
-        loopback: Loopback = self.server.loopback  # type: ignore[attr-defined]
+        loopback = self.server.loopback
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path != "/v1/messages":
             self._place(body)
@@ -383,15 +380,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(loopback.answers.pop(0))
 
     def _place(self, body: object) -> None:
-        loopback: Loopback = self.server.loopback  # type: ignore[attr-defined]
+        loopback = self.server.loopback
         loopback.asked.append((self.path, body))
         loopback.keys |= {*filter(None, map(self.headers.get, ("x-api-key", "authorization", "cookie")))}
         self._send(loopback.places.get(self.path) or Answer(404, "application/json", b'{"error": "not found"}'))
 
     def _send(self, answer: Answer) -> None:
-        self.send_response(answer.status)
-        self.send_header("content-type", answer.kind)
-        self.send_header("content-length", str(len(answer.body) + 100 * answer.cut))
-        self.end_headers()
+        length = str(len(answer.body) + 100 * answer.cut)
+        self.begin(answer.status, {"content-type": answer.kind, "content-length": length})
         self.wfile.write(answer.body)
         self.close_connection = True

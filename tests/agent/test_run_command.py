@@ -24,6 +24,7 @@ from ctxvc.cli.commands.run import _Ask
 from ctxvc.cli.main import cli
 from ctxvc.session.session import Session
 from tests.making.provider import damages
+from tests.making.waiting import until_there
 from tests.messages_api import Reply, call, serve, text
 from tests.messages_api.script import Assistant, endless
 from tests.messages_api.script import script as said
@@ -79,13 +80,6 @@ def told(folder: Path, name: str = "run-1") -> list[tuple[str, str]]:
     with Session.open(folder / ".ctxvc", name) as session:
         rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
         return [(row.kind, session.body(row.id).decode()) for row in rows]
-
-
-def until_there(path: Path) -> None:
-    end = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < end, f"{path.name} did not come"
-        time.sleep(0.02)
 
 
 @pytest.fixture

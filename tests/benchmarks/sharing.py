@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +19,7 @@ from ctxvc.store.format import message, ref_of
 from ctxvc.store.git.fast_import import Commit
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
-from tests.benchmarks.measuring import Figure, interleaved
+from tests.benchmarks.measuring import Figure, interleaved, seconds
 
 #: Clones, sessions of each, scopes of each session. A smaller run: CTXVC_BENCH_CLONES.
 CLONES = int(os.environ.get("CTXVC_BENCH_CLONES", "100"))
@@ -110,12 +109,6 @@ def _listed(server: Path) -> float:
     return len(_git(server, "ls-remote", str(server))) / 1e3
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
 def _fetched(folder: Path, number: int, server: Path, *options: str) -> Path:
     return folder / f"fetched-{server.stem}-{len(options)}-{number}.git"
 
@@ -134,7 +127,7 @@ def _packed(folder: Path, server: Path, _refspec: str, *options: str) -> float:
 
 def _again(folder: Path, server: Path, refspec: str) -> float:
     path = folder / f"fetched-{server.stem}-0-0.git"
-    return statistics.median(_seconds(lambda: _git(path, "fetch", "-q", f"file://{server}", refspec)) for _ in range(5))
+    return statistics.median(seconds(lambda: _git(path, "fetch", "-q", f"file://{server}", refspec)) for _ in range(5))
 
 
 def _commit_on(path: Path, commit: str, number: int) -> str:
@@ -149,7 +142,7 @@ def _pushed_scope(folder: Path, server: Path) -> float:
     for number in range(_ROUNDS):
         commit = _commit_on(path, f"refs/scopes/{ref}", number)
         _git(path, "update-ref", f"refs/scopes/{ref}", commit)
-        times.append(_seconds(lambda: _git(path, "push", "-q", f"file://{server}", f"{commit}:refs/heads/{ref}")))  # noqa: B023
+        times.append(seconds(lambda: _git(path, "push", "-q", f"file://{server}", f"{commit}:refs/heads/{ref}")))  # noqa: B023
     return statistics.median(times)
 
 
@@ -166,7 +159,7 @@ def _pushed_index(folder: Path, server: Path) -> float:
         after = _git(path, *who, "commit-tree", tree, *words, "-m", "index").decode().strip()
         _git(path, "update-ref", ref, after)
         lease = f"--force-with-lease={ref}:{before}"
-        times.append(_seconds(lambda: _git(path, "push", "-q", lease, f"file://{server}", f"{after}:{ref}")))  # noqa: B023
+        times.append(seconds(lambda: _git(path, "push", "-q", lease, f"file://{server}", f"{after}:{ref}")))  # noqa: B023
     return statistics.median(times)
 
 
@@ -174,18 +167,18 @@ def _ours(folder: Path, server: Path) -> Iterator[Figure]:
     """What the commands take: everything, with every commit checked; then one more session."""
     with create(folder / "mine" / ".ctxvc") as store:
         remotes.add(store, Remote(name="origin", address=str(server), sends=True, sessions=("mine",)), "mine")
-        yield Figure("`pull` of one session, of all that are there", _seconds(
+        yield Figure("`pull` of one session, of all that are there", seconds(
             lambda: pull.pull(store, chosen=pull.choice(["c1-s1"]))), "s")  # fmt: skip
         one_clone = pull.choice(_names(1))
-        seconds = _seconds(lambda: pull.pull(store, chosen=one_clone))
-        yield Figure(f"`pull` of {SESSIONS} sessions, every commit checked", seconds, "s")
-        yield Figure("`pull` of these with nothing new", _seconds(lambda: pull.pull(store, chosen=one_clone)), "s")
+        took = seconds(lambda: pull.pull(store, chosen=one_clone))
+        yield Figure(f"`pull` of {SESSIONS} sessions, every commit checked", took, "s")
+        yield Figure("`pull` of these with nothing new", seconds(lambda: pull.pull(store, chosen=one_clone)), "s")
         many = [name for clone in range(2, min(12, CLONES)) for name in _names(clone)]
-        seconds = _seconds(lambda: pull.pull(store, chosen=pull.choice(many)))
-        yield Figure(f"`pull` of {len(many):,} new sessions", seconds, "s")
-        yield Figure("`pull` of all that are left", _seconds(lambda: pull.pull(store)), "s")
+        took = seconds(lambda: pull.pull(store, chosen=pull.choice(many)))
+        yield Figure(f"`pull` of {len(many):,} new sessions", took, "s")
+        yield Figure("`pull` of all that are left", seconds(lambda: pull.pull(store)), "s")
         store.create_session("mine")
         push.push(store)
         with StoredSession.open(store, "mine") as stored:
             stored.note("one more")
-        yield Figure("`push` of one session, searched for secrets", _seconds(lambda: push.push(store)), "s")
+        yield Figure("`push` of one session, searched for secrets", seconds(lambda: push.push(store)), "s")

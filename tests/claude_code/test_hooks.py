@@ -28,6 +28,7 @@ from ctxvc.store.project import locate
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import create
 from tests.making.host import START, end_recorder, environment, hook, settle, without_recorder
+from tests.making.waiting import until_there
 from tests.recording.test_files import CONVERSATION, write
 
 
@@ -126,9 +127,9 @@ def test_where_a_project_has_no_store_one_is_made(tmp_path: Path) -> None:
     assert not (project / FOLDER).exists()  # nothing was said yet
     write(transcript, *CONVERSATION)
     run(project / "deep", ["Stop"], told(project / "deep", transcript), CLAUDE_PROJECT_DIR=str(project / "deep"))
-    wait_for(project / FOLDER / "HEAD")
+    until_there(project / FOLDER / "HEAD")
     settle(project / FOLDER)
-    wait_for(places.status(project / FOLDER, str(transcript)))
+    until_there(places.status(project / FOLDER, str(transcript)))
     end_recorder(project / FOLDER)
 
     with store_module.Store(project / FOLDER) as store:
@@ -146,7 +147,7 @@ def test_where_no_project_is_nothing_is_recorded_until_the_person_says_so(tmp_pa
 
     assert CliRunner().invoke(cli, ["-C", str(folder), "install", "claude-code", "--project"]).exit_code == 0
     run(folder, ["Stop"], told(folder, transcript))
-    wait_for(places.status(folder / FOLDER, str(transcript)))
+    until_there(places.status(folder / FOLDER, str(transcript)))
     settle(folder / FOLDER)
     end_recorder(folder / FOLDER)
 
@@ -190,13 +191,6 @@ def test_the_project_is_the_one_that_the_host_names_else_that_of_the_events_fold
 
 def told(folder: Path, transcript: Path, **fields: Any) -> bytes:
     return json.dumps({"transcript_path": str(transcript), "cwd": str(folder), **fields}).encode()
-
-
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < until, path
-        time.sleep(0.05)
 
 
 def test_a_new_session_is_told_of_the_last_one_only_if_asked(place: Path, tmp_path: Path) -> None:

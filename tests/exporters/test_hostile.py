@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +13,6 @@ from ctxvc import exporters
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.store.store import create
-from tests.exporters.trips import conversation
 from tests.making.generated import json_objects, json_values
 from tests.policies.recorded import Run
 
@@ -49,23 +45,15 @@ _parts = st.builds(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def _empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
-    """A session in which nothing was said, whose ledger the examples replace."""
-    with create(tmp_path_factory.mktemp("hostile") / "store") as store:
-        store.create_session("demo")
-        yield conversation(store, "demo")
-
-
 @given(parts=st.lists(_parts, min_size=1, max_size=4), system=json_values, tools=json_values | st.lists(json_objects))
-def test_any_extra_is_written_or_left_out(_empty: Conversation, parts: list[Part], system: Any, tools: Any) -> None:
+def test_any_extra_is_written_or_left_out(empty: Conversation, parts: list[Part], system: Any, tools: Any) -> None:
     run = Run()
     run.append(*(Message(role=part.role, parts=(part,)) for part in parts))
     bodies = Bodies(lambda row: run.bodies[row.id], lambda row, suffix: run.files[row.id, suffix])
-    snapshot = msgspec.structs.replace(_empty.snapshot, ledger=run.ledger, bodies=bodies, system=system, tools=tools)
+    snapshot = msgspec.structs.replace(empty.snapshot, ledger=run.ledger, bodies=bodies, system=system, tools=tools)
 
     for name in exporters.FORMATS:
-        made = exporters.exporter(name).export(Conversation(_empty.store, snapshot))
+        made = exporters.exporter(name).export(Conversation(empty.store, snapshot))
         if name != "markdown":
             lines = made.data.splitlines() if name in _OF_LINES else [made.data]
             assert all(isinstance(json.loads(line), dict) for line in lines), name

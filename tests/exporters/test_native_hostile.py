@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +23,7 @@ from ctxvc.exporters.native import AGENTS, native_format
 from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import NativeSession, Setting
 from ctxvc.importers.file import Recording
-from ctxvc.store.store import create
 from tests.exporters.test_hostile import _parts as hostile_parts
-from tests.exporters.trips import conversation
 from tests.making import generated
 from tests.making.generated import arranged, bodies_of, json_objects, json_values, numbered
 
@@ -43,14 +39,6 @@ def odd_sessions(draw: st.DrawFn) -> tuple[Ledger, dict[tuple[str, str], bytes]]
     messages = draw(generated.conversations() | generated.wild_messages() | _hostile_messages)
     ledger, bodies = numbered(messages)
     return draw(arranged(ledger.with_meta(msgspec.structs.replace(ledger.meta, format=2, render=2)))), bodies
-
-
-@pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conversation]:
-    """A session in which nothing was said, whose ledger the examples replace."""
-    with create(tmp_path_factory.mktemp("odd") / "store") as store:
-        store.create_session("demo")
-        yield conversation(store, "demo")
 
 
 @given(odd=odd_sessions(), system=json_values, tools=json_values | st.lists(json_objects))

@@ -459,75 +459,43 @@ def test_a_second_compaction_drops_the_summary_of_the_first(tell):
     assert [event.kept for event in events if isinstance(event, Compacted)] == [{"line:2"}, {"line:2"}]
 
 
-def test_a_rollback_goes_on_from_the_message_before_the_dropped_turns(tell):
-    events = tell(
-        META,
-        CONTEXT,
-        user("one"),
-        assistant("a"),
-        user("two"),
-        assistant("b"),
-        event("thread_rolled_back", num_turns=1),
-    )
-    assert only(Forked, events).after == "line:4"
+def back(turns: int) -> dict[str, Any]:
+    return event("thread_rolled_back", num_turns=turns)
 
 
-def test_a_rollback_takes_along_what_was_put_in_before_the_turn(tell):
-    notice = user("<turn_aborted>x</turn_aborted>")
-    events = tell(META, user("one"), assistant("a"), notice, user("two"), event("thread_rolled_back", num_turns=1))
-    assert only(Forked, events).after == "line:3"
+PUT_IN = user("<turn_aborted>x</turn_aborted>")
+ONE, TWO = [user("one"), assistant("a")], [user("two"), assistant("b")]
+COMPACTED = [user("one"), user("two"), compacted("", [user("one"), user("two"), item("compaction", id="cmp_1")])]
 
 
-def test_a_rollback_of_all_turns_keeps_what_stood_before_the_first(tell):
-    events = tell(META, CONTEXT, user("one"), assistant("a"), event("thread_rolled_back", num_turns=9))
-    assert only(Forked, events).after == "line:2"
-
-
-def test_a_rollback_of_everything_goes_on_from_before_the_first_message(tell):
-    assert only(Forked, tell(META, user("one"), assistant("a"), event("thread_rolled_back", num_turns=1))).after == ""
-
-
-def test_a_rollback_counts_from_what_the_last_one_left(tell):
-    back = event("thread_rolled_back", num_turns=1)
-    events = tell(META, user("one"), assistant("a"), user("two"), back, user("three"), back)
-    assert [event.after for event in events if isinstance(event, Forked)] == ["line:3", "line:3"]
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        pytest.param([CONTEXT, *ONE, *TWO, back(1)], ["line:4"], id="from the message before the dropped turns"),
+        pytest.param([*ONE, PUT_IN, user("two"), back(1)], ["line:3"], id="along goes what was put in before the turn"),
+        pytest.param([CONTEXT, *ONE, back(9)], ["line:2"], id="of all turns, what stood before the first stays"),
+        pytest.param([*ONE, back(1)], [""], id="of everything, from before the first message"),
+        pytest.param([*ONE, user("two"), back(1), user("three"), back(1)], ["line:3"] * 2, id="from what one left"),
+        pytest.param(
+            [*COMPACTED, user("3"), back(2), *map(user, "4567"), back(2)], ["line:8"], id="after a compaction"
+        ),
+        pytest.param([user("one"), back(0)], [], id="of no turn"),
+        pytest.param([user("one"), back(-1)], [], id="of less than none"),
+    ],
+)
+def test_a_rollback_is_a_fork(tell, lines: list[dict[str, Any]], after: list[str]):
+    assert [event.after for event in tell(META, *lines) if isinstance(event, Forked)] == after
 
 
 def test_a_rollback_into_what_a_compaction_left_is_told_as_one(tell):
-    one, two = user("one"), user("two")
-    sealed = item("compaction", id="cmp_1")
-    events = tell(
-        META, one, two, compacted("", [one, two, sealed]), user("three"), event("thread_rolled_back", num_turns=2)
-    )
+    events = tell(META, *COMPACTED, user("three"), back(2))
     assert not [event for event in events if isinstance(event, Forked)]
     last = events[-1]
     assert isinstance(last, Compacted)
     assert (last.kept, last.summary) == ({"line:2"}, ())
 
 
-def test_a_rollback_of_what_came_after_such_a_one_is_a_fork_again(tell):
-    back = event("thread_rolled_back", num_turns=2)
-    compaction = compacted("", [user("one"), user("two"), item("compaction", id="cmp_1")])
-    events = tell(META, user("one"), user("two"), compaction, user("3"), back, *map(user, "4567"), back)
-    assert only(Forked, events).after == "line:8"
-
-
-@pytest.mark.parametrize("turns", [0, -1])
-def test_a_rollback_of_nothing_changes_nothing(tell, turns: int):
-    assert not [
-        event
-        for event in tell(META, user("one"), event("thread_rolled_back", num_turns=turns))
-        if isinstance(event, Forked)
-    ]
-
-
 # Damage
-
-
-def test_a_damaged_line_is_named_and_the_rest_is_told(tell):
-    events = tell(META, b'{"type":', b"\xff\xff", "[1]", '{"payload":5,"type":"response_item"}', user("one"))
-    assert [event.line for event in events if isinstance(event, Warned)] == [2, 3, 4, 5]
-    assert [part.body for part in parts(events)] == [b"one"]
 
 
 def test_an_unknown_kind_of_line_is_named_once(tell):

@@ -24,8 +24,9 @@ from ctxvc.importers import FORMATS
 from ctxvc.importers.claude_code import read as claude_code
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
-from ctxvc.store.store import Store, create
+from ctxvc.store.store import Store
 from tests.importers.claude_code.lines import WHOLE_LINES
+from tests.importers.growing import assert_grows_into_the_whole, random_ends
 from tests.importers.test_codex import compacted, event, item, output, user
 from tests.importers.test_limits import FORMATS as BUILT
 from tests.importers.test_pi import entry
@@ -61,10 +62,12 @@ OF_JSON = tuple(name for name in FORMATS if name != "opencode")
 LOGS = ("anthropic-messages", "openai-chat", "openai-responses")
 #: Those logs whose messages have roles and stand in `messages`.
 LOGS_OF_MESSAGES = LOGS[:2]
+#: Formats whose files have a call of a model a line.
+TRACERS = ("langsmith", "langfuse", "otel-genai")
 #: Formats whose files are one document.
 DOCUMENTS = ("swe-agent", "mini-swe-agent", "langgraph", "langchain")
 #: Formats that refuse files without what they begin with.
-REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", "langsmith", "langfuse", "otel-genai")
+REFUSING = (*LOGS, *DOCUMENTS, "openhands", "ctxvc-trajectory", "hf-trace", *TRACERS)
 #: Files that are of a second format too, which is asked later.
 ALSO = {("openai-chat", "github_issue.traj.json")}
 #: Fields without which a header is none.
@@ -278,23 +281,17 @@ def test_a_second_import_of_the_same_adds_nothing(format: str, path: Path, store
     assert store.all_tips() == tips
 
 
-@pytest.mark.parametrize(("format", "path"), [(name, path) for name, path in LINES if importers.importer(name).grows])
-def test_a_file_imported_as_it_grows_gives_the_history_of_one_import(format: str, path: Path, tmp_path: Path) -> None:
-    lines, trees = lines_of(path), []
-    for ends in ((len(lines) * 2 // 3, len(lines)), (len(lines),)):
-        growing = tmp_path / str(len(ends)) / path.name
-        growing.parent.mkdir()
-        with create(tmp_path / str(len(ends)) / ".ctxvc") as store:
-            for end in ends:
-                growing.write_bytes(b"".join(lines[:end]))
-                outcomes = list(import_paths(store, [growing], final=end == len(lines), format=format))
-                assert [outcome.error for outcome in outcomes] == [None] * len(outcomes)
-            tips = store.all_tips().items()
-            trees.append(
-                {(session, scope): store.repository[tip].tree_id for session, of in tips for scope, tip in of.items()}
-            )
+@pytest.mark.parametrize(
+    ("format", "path"),
+    [(name, path) for name, path in LINES if importers.importer(name).grows or name in TRACERS],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_file_imported_at_random_cuts_gives_the_history_of_one_import(
+    format: str, path: Path, tmp_path: Path
+) -> None:
+    data = path.read_bytes()
 
-    assert trees[0] == trees[1]
+    assert_grows_into_the_whole(tmp_path, path.name, data, random_ends(data, 4, path.name), format=format)
 
 
 # --- damage

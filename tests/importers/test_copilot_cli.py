@@ -21,6 +21,7 @@ from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
 from tests.making.events import messages, only
+from tests.making.store import trees
 
 DATA = Path(__file__).parents[1] / "data" / "copilot-cli"
 MADE = DATA / "made.jsonl"
@@ -304,11 +305,6 @@ def test_how_much_of_a_session_a_store_has_is_told_by_its_folder(tmp_path: Path)
 
 
 # --- in a store
-
-
-def trees(store: Store) -> dict[tuple[str, str], Any]:
-    tips = store.all_tips().items()
-    return {(session, scope): store.repository[tip].tree_id for session, of in tips for scope, tip in of.items()}
 
 
 def every_cut_gives_the_whole(source: Path, tmp_path: Path, cuts: int, seed: int) -> None:

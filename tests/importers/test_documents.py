@@ -6,7 +6,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import Follower, import_paths
 from ctxvc.store.store import create
-from tests.making.events import parts
+from tests.importers.growing import imported_at
+from tests.making.events import parts, read
 
 DATA = Path(__file__).parents[1] / "data"
 SHARED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere")) / "transcripts"
@@ -146,7 +147,7 @@ UNKNOWN = sorted(path for path in SHARED.glob("other/*/*") if path.parent.name !
 
 def reading(format: str, path: Path) -> tuple[list[Said], list[str]]:
     """What our importer makes of a file, in the words of the small readers, and its warnings."""
-    events = [event for _, stream in importers.conversations(Recording(path), format) for event in stream]
+    events = read(path, format)
     spoken: list[Said] = []
     for event in events:
         if isinstance(event, Opened) and event.system and not spoken:
@@ -196,7 +197,7 @@ def test_a_conversation_converted_by_others_says_the_same(name: str, converted: 
 
     if by_text:
         results = [text for kind, _, text in others if kind == "tool_result"]
-        ((_, stream),) = importers.conversations(Recording(SHARED / name), form)
+        stream = read(SHARED / name, form)
         assert [*(part.body.decode() for part in parts(stream) if part.origin == "tool"), ""] == results
     else:
         assert [(kind, text) for kind, _, text in ours] == [(kind, text) for kind, _, text in others]
@@ -244,19 +245,6 @@ def length(format: str, path: Path) -> int:
     return len(messages_of(format, json.loads(path.read_text())))
 
 
-def trees(folder: Path, imports: Callable[[Path], Iterator[Path]]) -> dict[Any, Any]:
-    folder.mkdir()
-    with create(folder / ".ctxvc") as store:
-        for path in imports(folder):
-            assert not [outcome.error for outcome in import_paths(store, [path]) if outcome.error]
-        list(import_paths(store, [path], final=True))
-        return {
-            (session, scope): store.repository[tip].tree_id
-            for session, of in store.all_tips().items()
-            for scope, tip in of.items()
-        }
-
-
 @of_every_file
 def test_a_file_imported_at_random_moments_gives_the_history_of_one_import(
     format: str, path: Path, tmp_path: Path
@@ -264,8 +252,10 @@ def test_a_file_imported_at_random_moments_gives_the_history_of_one_import(
     count = length(format, path)
     cuts = sorted(random.Random(path.name).sample(range(3, count), min(5, count - 3)))
 
-    grown = trees(tmp_path / "grown", lambda folder: (write_cut(format, path, cut, folder) for cut in [*cuts, count]))
-    whole = trees(tmp_path / "whole", lambda folder: iter([write_cut(format, path, count, folder)]))
+    grown, whole = (
+        imported_at(tmp_path / kind, (write_cut(format, path, end, tmp_path / kind) for end in ends))
+        for kind, ends in (("grown", [*cuts, count]), ("whole", [count]))
+    )
 
     assert grown == whole
 

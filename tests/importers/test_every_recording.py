@@ -19,9 +19,9 @@ from ctxvc import importers
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
-from ctxvc.recording.files import import_paths
-from ctxvc.store.store import create
+from tests.importers.growing import assert_grows_into_the_whole, random_ends
 from tests.making.conversation import block_of
+from tests.making.events import read
 
 SHARED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere"))
 TRANSCRIPTS = SHARED / "transcripts"
@@ -66,47 +66,11 @@ def stem(path: Path) -> str:
     return path.name.removesuffix(".gz")
 
 
-def trees(folder: Path, name: str, contents: Iterable[bytes]) -> dict[Any, Any]:
-    """What is in a store after imports of a file that had these contents, one after the other."""
-    path = folder / "recording" / name
-    path.parent.mkdir(parents=True)
-    known = ""
-    with create(folder / ".ctxvc") as store:
-        for content in contents:
-            path.write_bytes(content)
-            known = known or importers.detect(Recording(path))
-            errors = [str(one.error) for one in import_paths(store, [path], format=known, redact=False) if one.error]
-            assert not errors or (errors == ["it has no messages"] and not store.sessions()), "yet"
-        assert not [
-            one.error for one in import_paths(store, [path], format=known, final=True, redact=False) if one.error
-        ]
-        return {
-            (session, scope): store.repository[tip].tree_id
-            for session, tips in store.all_tips().items()
-            for scope, tip in tips.items()
-        }
-
-
 @of_every_file_of_lines
 def test_a_file_imported_at_random_cuts_gives_the_history_of_one_import(path: Path, tmp_path: Path) -> None:
-    data, chance = data_of(path), random.Random(path.name)
-    first = data.index(b"\n") + 1
-    known = Path(stem(path)).suffix
-    cuts = sorted(chance.randrange(first, len(data)) for _ in range(5))
+    data, name = data_of(path), f"s{Path(stem(path)).suffix}"
 
-    grown = trees(tmp_path / "grown", f"s{known}", (data[:cut] for cut in [*cuts, len(data)]))
-    whole = trees(tmp_path / "whole", f"s{known}", [data])
-
-    assert grown == whole != {}
-
-
-def events_of(path: Path, format: str = "") -> list[Event]:
-    recording = Recording(path)
-    return [
-        event
-        for _, stream in importers.conversations(recording, format or importers.detect(recording))
-        for event in stream
-    ]
+    assert_grows_into_the_whole(tmp_path, name, data, random_ends(data, 5, path.name), redact=False)
 
 
 def told(events: Iterable[Event]) -> Iterator[tuple[str, str, str, Any]]:
@@ -135,7 +99,7 @@ def test_bad_lines_cost_themselves(path: Path, tmp_path: Path) -> None:
         lines.insert(chance.randrange(1, len(lines)), line)
     damaged.write_bytes(b"".join(lines))
 
-    before, after = events_of(whole), events_of(damaged)
+    before, after = read(whole), read(damaged)
 
     assert list(told(after)) == list(told(before)) != []
     warned = [sum(isinstance(event, Warned) for event in events) for events in (before, after)]
@@ -146,13 +110,13 @@ def test_bad_lines_cost_themselves(path: Path, tmp_path: Path) -> None:
 def test_of_a_document_that_is_cut_the_beginning_is_told_or_it_is_refused(path: Path, tmp_path: Path) -> None:
     data, chance = data_of(path), random.Random(path.name)
     text = importers.detect(Recording(path))
-    whole = list(told(events_of(path, text)))
+    whole = list(told(read(path, text)))
     for number in range(5):
         cut = tmp_path / f"{number}" / path.name
         cut.parent.mkdir()
         cut.write_bytes(data[: chance.randrange(1, len(data))])
         try:
-            events = events_of(cut, text)
+            events = read(cut, text)
         except BadInput as error:
             assert str(error)
             continue
@@ -174,7 +138,7 @@ def as_written(path: Path) -> Iterator[tuple[str, Any]]:
 
 @of_every_trajectory
 def test_every_message_of_a_trajectory_is_as_its_line_has_it(path: Path) -> None:
-    events = events_of(path)
+    events = read(path)
     spoken = [
         (part.role, block_of(part))
         for event in events

@@ -11,13 +11,11 @@ import pytest
 
 from ctxvc.cli.commands.demo import SESSION
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.block import Message
-from ctxvc.core.recording.events import Said, Warned
-from ctxvc.importers import conversations
-from ctxvc.importers.file import Recording
+from ctxvc.core.recording.events import Warned
 from ctxvc.recording.files import import_paths
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import create
+from tests.making.events import messages, parts, read
 
 DEEP = "[" * 100_000 + "]" * 100_000
 HOSTILE = {
@@ -160,11 +158,11 @@ def test_a_value_that_no_recorder_writes_costs_its_line_at_most(format: str, hos
     lines = FORMATS[format](value)
     path.write_text("\n".join(line.replace('"HERE"', value) for line in lines) + "\n")
 
-    events = [event for _, told in conversations(Recording(path), format) for event in told]
-    words = b" ".join(part.body for message in _messages(events) for part in message.parts)
+    events = read(path, format)
+    words = b" ".join(part.body for part in parts(events))
 
     if format == "claude-code":
-        assert len(_messages(events)) >= 3
+        assert len(messages(events)) >= 3
     else:
         assert b"first" in words and b"last" in words
     if "deep" in hostile or hostile in ("lists", "objects", "digits"):
@@ -174,10 +172,6 @@ def test_a_value_that_no_recorder_writes_costs_its_line_at_most(format: str, hos
         assert [outcome.error for outcome in imported] == [None]
         with StoredSession.open(store) as session:
             assert len(session.ledger()) >= 2
-
-
-def _messages(events: list[Any]) -> list[Message]:
-    return [event.message for event in events if isinstance(event, Said)]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc import importers
-from ctxvc.core.recording.events import Event, Said, Warned
+from ctxvc.core.recording.events import Warned
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store, create
+from tests.making.events import messages, parts, read
 
 DATA = Path(__file__).parents[1] / "data"
 #: Recordings of a file each: not the database's prompts, not the pieces of a folder.
@@ -25,21 +25,14 @@ FILES = sorted(
 _WORDS = re.compile(rb'"(?:text|content|thinking|output|message)\\?": ?\\?"[A-Za-z ]{1,3}(?=[A-Za-z])')
 
 
-def events(path: Path) -> list[Event]:
-    recording = Recording(path)
-    return [event for _, told in importers.conversations(recording, importers.detect(recording)) for event in told]
-
-
-def bodies(found: list[Event]) -> list[tuple[str, str, bytes]]:
-    return [
-        (part.kind, part.call, part.body) for event in found if isinstance(event, Said) for part in event.message.parts
-    ]
+def bodies(path: Path) -> list[tuple[str, str, bytes]]:
+    return [(part.kind, part.call, part.body) for part in parts(read(path))]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_one_byte_that_is_no_utf_8_costs_one_character(path: Path, tmp_path: Path) -> None:
     data = path.read_bytes()
-    whole = bodies(events(path))
+    whole = bodies(path)
     places = [found.end() for found in _WORDS.finditer(data)]
     assert places
     changed = 0
@@ -47,7 +40,7 @@ def test_one_byte_that_is_no_utf_8_costs_one_character(path: Path, tmp_path: Pat
         spoilt = tmp_path / path.name
         spoilt.write_bytes(data[:at] + b"\xe9" + data[at + 1 :])
 
-        now = bodies(events(spoilt))
+        now = bodies(spoilt)
 
         if path.name == "log.jsonl" or path.parent.name in ("otel-genai", "langsmith", "langfuse"):
             # Each request repeats what was said before it: one copy of a message differs now, and so is another.
@@ -115,7 +108,7 @@ def test_two_messages_of_claude_code_with_one_uuid_are_two(tmp_path: Path) -> No
     ]
     path.write_text("\n".join(lines) + "\n")
 
-    said = [event.message for event in events(path) if isinstance(event, Said)]
+    said = messages(read(path))
 
     assert [message.parts[0].body for message in said] == [b"one", b"two", b"3"], "the same line twice is one"
     assert len({message.key for message in said}) == 3
@@ -140,4 +133,4 @@ def test_two_responses_with_one_id_are_two(tmp_path: Path, form: str) -> None:
             rows = list(session.ledger().rows())
             assert [session.body(row) for row in rows] == [b"one", b"two", b"two"]
             assert len({row.msg for row in rows}) == 3
-    assert not [event for event in events(path) if isinstance(event, Warned)]
+    assert not [event for event in read(path) if isinstance(event, Warned)]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ctxvc import importers
-from ctxvc.core.recording.events import Compacted, Forked, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Forked, Opened, Said
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
-from ctxvc.recording.files import import_paths
-from ctxvc.store.store import create
+from tests.importers.growing import assert_grows_into_the_whole
 from tests.making.events import messages, read
 from tests.making.events import written as written_lines
 
@@ -130,15 +130,6 @@ def test_without_content_the_file_is_refused_with_the_reason(tmp_path: Path) -> 
     assert "include content" in str(caught.value.hint)
 
 
-def test_a_damaged_line_costs_that_line(tmp_path: Path) -> None:
-    lines = SPANS.read_text().splitlines(keepends=True)
-    path = tmp_path / "x.jsonl"
-    path.write_text("".join([lines[0], '{"resourceSpans": \n', *lines[1:]]))
-
-    assert [event.line for event in read(path, "otel-genai") if isinstance(event, Warned)] == [2]
-    assert len(messages(read(path, "otel-genai"))) == len(messages(read(SPANS, "otel-genai")))
-
-
 # --- compactions
 
 
@@ -241,21 +232,11 @@ def test_a_file_with_a_compaction_that_is_imported_line_by_line_gives_the_histor
         prompt("summary", "b", "c", "d", "e", reply="f", **COMPACTED),
         prompt("summary", "b", "c", "d", "e", "f", "g", reply="h"),
     )
-    data = lines.read_bytes().splitlines(keepends=True)
-    trees = []
-    for counts in ((1, 2, 3, 4), (4,)):
-        path = tmp_path / str(len(counts)) / "x.jsonl"
-        path.parent.mkdir()
-        with create(path.parent / ".ctxvc") as store:
-            for count in counts:
-                path.write_bytes(b"".join(data[:count]))
-                (imported,) = import_paths(store, [path], final=count == 4)
-                assert imported.error is None
-            ((_, tips),) = store.all_tips().items()
-            trees.append({scope: store.repository[tip].tree_id for scope, tip in tips.items()})
+    ends = list(accumulate(map(len, lines.read_bytes().splitlines(keepends=True))))
 
-    assert trees[0] == trees[1]
-    assert list(trees[0]) == ["main"]
+    whole = assert_grows_into_the_whole(tmp_path, "x.jsonl", lines.read_bytes(), ends)
+
+    assert [scope for _, scope in whole] == ["main"]
 
 
 def test_the_places_of_a_summary_count_where_they_are_told(tmp_path: Path) -> None:

@@ -370,12 +370,6 @@ def test_going_back_behind_a_compaction_goes_on_from_before_it(tell: Tell):
 # Damage
 
 
-def test_a_damaged_line_is_named_and_the_rest_is_told(tell: Tell):
-    events = tell(b"{", b"\xff", b"[]", entry("message", "m", None), user("a", "m", "1"))
-    assert [event.line for event in events if isinstance(event, Warned)] == [2, 3, 4, 5]
-    assert [m.key for m in messages(events)] == ["a"]
-
-
 def test_unknown_kinds_and_roles_are_named_once(tell: Tell):
     events = tell(
         *(entry("hologram", f"h{n}", None) for n in range(2)), *(message(f"r{n}", None, "bard", "") for n in range(2))

@@ -14,14 +14,9 @@ from ctxvc.core.recording.events import Edited, Event, Opened, Warned
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store
-from tests.making.events import messages, parts
+from tests.making.events import messages, parts, read
 
 DATA = Path(__file__).parents[1] / "data"
-
-
-def events_of(format: str, path: Path) -> list[Event]:
-    ((_, events),) = importers.conversations(Recording(path), format)
-    return list(events)
 
 
 def opened(events: list[Event]) -> Opened:
@@ -64,7 +59,7 @@ def test_what_a_command_printed_is_a_tools_and_the_task_a_persons(tmp_path: Path
         item("assistant", "Done."),
     )
 
-    events = events_of("swe-agent", path)
+    events = read(path, "swe-agent")
 
     assert opened(events).system == "Use the shell."
     assert origins(events) == [
@@ -91,7 +86,7 @@ def test_calls_used_twice_under_one_id_have_each_its_result(tmp_path: Path) -> N
         item("tool", "diff", tool_call_ids=["call_submit"]),
     )
 
-    found = parts(events_of("swe-agent", path))
+    found = parts(read(path, "swe-agent"))
 
     assert [(part.kind, part.call, part.tool) for part in found[1:]] == [
         ("thinking", "", ""),
@@ -114,7 +109,7 @@ def test_the_configuration_of_a_run_names_model_and_window(tmp_path: Path) -> No
             info={"swe_agent_version": "1.1.0", "exit_status": "submitted"},
         )
 
-        first = opened(events_of("swe-agent", path))
+        first = opened(read(path, "swe-agent"))
 
         assert (first.model, first.window, first.agent) == (
             "gpt-4o",
@@ -169,9 +164,7 @@ def test_a_run_without_a_reply_is_not_imported_yet(format: str, tmp_path: Path, 
     (outcome,) = import_paths(store, [path], format=format)
 
     assert "no messages" in str(outcome.error)
-    assert [event.text for event in events_of(format, path) if isinstance(event, Warned)] == [
-        "the run has no reply yet"
-    ]
+    assert [event.text for event in read(path, format) if isinstance(event, Warned)] == ["the run has no reply yet"]
 
 
 @pytest.mark.parametrize("field", ["query", "messages"])
@@ -201,7 +194,7 @@ def test_what_history_processors_shortened_is_edited_in_the_prompt_of_that_step(
     steps = [{"action": "", "observation": "", "response": "", field: prompt} for prompt in prompts]
     path = trajectory(tmp_path / "i.traj", *history, trajectory=steps)
 
-    events = events_of("swe-agent", path)
+    events = read(path, "swe-agent")
 
     edits = [(event.key, event.call, event.parts[0].body) for event in events if isinstance(event, Edited)]
     assert edits == [("", "c1", b"(omitted)"), ("message:6", "", b"(omitted too)")]
@@ -263,7 +256,7 @@ def test_extra_tells_who_made_a_message(tmp_path: Path) -> None:
         mini_version="2.4.6",
     )
 
-    events = events_of("mini-swe-agent", path)
+    events = read(path, "mini-swe-agent")
 
     assert [(origin, text) for _, origin, text in origins(events)] == [
         ("human", "Fix it."),
@@ -294,14 +287,14 @@ def test_older_lists_are_known_by_how_their_messages_begin(tmp_path: Path) -> No
     path.write_text(json.dumps(spoken))
 
     assert importers.detect(Recording(path)) == "mini-swe-agent"
-    assert [origin for _, origin, _ in origins(events_of("mini-swe-agent", path))] == [
+    assert [origin for _, origin, _ in origins(read(path, "mini-swe-agent"))] == [
         "human", "model", "client", "model", "tool", "human", "model", "tool",
     ]  # fmt: skip
 
 
 def test_calls_of_both_forms_have_results_tokens_and_times() -> None:
     for name in ("calls", "responses"):
-        events = events_of("mini-swe-agent", DATA / "mini-swe-agent" / f"{name}.traj.json")
+        events = read(DATA / "mini-swe-agent" / f"{name}.traj.json", "mini-swe-agent")
 
         assert [(part.kind, part.call, part.tool) for part in parts(events)][1:6] == [
             ("assistant", "", ""),
@@ -312,7 +305,7 @@ def test_calls_of_both_forms_have_results_tokens_and_times() -> None:
         ]
         assert messages(events)[1].time.startswith("2026-")
         assert opened(events).missing == ("the tool definition",)
-    reply = messages(events_of("mini-swe-agent", DATA / "mini-swe-agent" / "calls.traj.json"))[1]
+    reply = messages(read(DATA / "mini-swe-agent" / "calls.traj.json", "mini-swe-agent"))[1]
     assert (reply.model, reply.usage["input_tokens"], reply.usage["cache_read_input_tokens"]) == (
         "gpt-4o-mini-2024-07-18",
         56,
@@ -331,8 +324,8 @@ def test_reasoning_of_the_responses_api_stays_as_it_came(tmp_path: Path) -> None
     }
     path = mini(tmp_path / "run.traj.json", says("user", "Fix it."), response, mini_version="2.4.6")
 
-    found = parts(events_of("mini-swe-agent", path))
+    found = parts(read(path, "mini-swe-agent"))
 
     assert [(part.kind, part.ext) for part in found[1:]] == [("thinking", "json"), ("tool_use", "json")]
     assert json.loads(found[1].body) == item
-    assert messages(events_of("mini-swe-agent", path))[1].usage["output_tokens"] == 3
+    assert messages(read(path, "mini-swe-agent"))[1].usage["output_tokens"] == 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from ctxvc import importers
 from ctxvc.core.recording.events import Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
-from ctxvc.recording.files import import_paths
-from ctxvc.store.store import create
 from tests.making.events import messages, read, written
 
 DATA = Path(__file__).parents[1] / "data"
@@ -290,34 +287,6 @@ def test_what_was_sent_last_is_told_without_a_reply(tmp_path: Path) -> None:
     path = written(tmp_path / "x.jsonl", {"post": [run("1", "a")], "patch": [{"id": "1", "error": "cut off"}]})
 
     assert main(read(path)) == [("user", "a")]
-
-
-# --- growth
-
-
-@pytest.mark.parametrize("path", [BATCHES, LANGCHAIN, SPANS, INGESTION, OTEL], ids=lambda path: path.name)
-def test_a_file_imported_at_random_cuts_gives_the_history_of_one_import(path: Path, tmp_path: Path) -> None:
-    data, random = path.read_bytes(), Random(7)
-    known, first = importers.detect(Recording(path)), data.index(b"\n") + 1
-    cuts = sorted(random.sample(range(first, len(data)), 4))
-    trees = []
-    for ends in ([*cuts, len(data)], [len(data)]):
-        growing = tmp_path / str(len(ends)) / path.name
-        growing.parent.mkdir()
-        with create(tmp_path / str(len(ends)) / ".ctxvc") as store:
-            for end in ends:
-                growing.write_bytes(data[:end])
-                outcomes = list(import_paths(store, [growing], format=known, final=end == len(data)))
-                assert [outcome.error for outcome in outcomes] == [None]
-            trees.append(
-                {
-                    (session, scope): store.repository[tip].tree_id
-                    for session, tips in store.all_tips().items()
-                    for scope, tip in tips.items()
-                }
-            )
-
-    assert trees[0] == trees[1]
 
 
 # --- forms of messages

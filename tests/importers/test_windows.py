@@ -49,53 +49,56 @@ def claude_code(path: Path, *lines: object) -> list[Window]:
     return windows("claude-code", path / "s.jsonl", prompt("u1", None, "hi"), *lines)
 
 
-def test_claude_code_tells_no_window_by_itself(tmp_path: Path) -> None:
-    assert claude_code(tmp_path, answered("a1", "u1", 50_000)) == []
+#: What the lines of a session tell of its window, each with the reason.
+TOLD: dict[str, tuple[list[dict[str, Any]], list[Window]]] = {
+    "nothing by itself": ([answered("a1", "u1", 50_000)], []),
+    "a name with the suffix has a million": (
+        [answered("a1", "u1", 50_000, "claude-opus-4-6[1m]")],
+        [Window(by="name", **LARGE)],
+    ),
+    "a count above 200k shows the large window": (
+        [answered("a1", "u1", 199_000), answered("a2", "a1", 200_001), answered("a3", "a2", 300_000)],
+        [Window(by="count", **LARGE)],
+    ),
+    "a compaction of its own below 200k shows the usual window": (
+        [answered("a1", "u1", 168_112), boundary("auto", 171_646), answered("a2", "b1", 20_000)],
+        [Window(tokens=200_000, by="compaction", compacts=167_000)],
+    ),
+    "an early compaction in a large window shows where it compacts": (
+        [answered("a1", "u1", 250_000), boundary("auto", 460_000), answered("a2", "b1", 20_000)],
+        [Window(by="count", **LARGE), Window(tokens=1_000_000, by="count", compacts=460_000)],
+    ),
+    **{
+        f"another compaction shows nothing: {trigger} {tokens}": (
+            [answered("a1", "u1", 90_000), boundary(trigger, tokens), answered("a2", "b1", 20_000)],
+            [],
+        )
+        for trigger, tokens in (("manual", 90_000), ("auto", "many"), ("auto", -1))
+    },
+    **{
+        f"the model command can set the large window: {name!r}": (
+            [answered("a1", "u1", 9_000), set_model(name), answered("a2", "c1", 10_000)],
+            [Window(by="command", **LARGE)],
+        )
+        for name in ("\x1b[1mopus[1m] (claude-opus-4-6[1m])\x1b[22m", "Opus 4.6 (1M context)")
+    },
+    "bold text is not taken for the suffix": (
+        [set_model("\x1b[1mopus (claude-opus-4-6)\x1b[22m"), answered("a2", "c1", 10_000)],
+        [],
+    ),
+    "another model does not keep the window": (
+        [answered("a1", "u1", 250_000), answered("a2", "a1", 90_000, "claude-haiku-4-5")],
+        [Window(by="count", **LARGE), UNKNOWN],
+    ),
+    "a sub-agent's counts are not the session's": ([answered("a1", "u1", 250_000, isSidechain=True)], []),
+}
 
 
-def test_a_model_name_with_the_suffix_has_a_million(tmp_path: Path) -> None:
-    model = "claude-opus-4-6[1m]"
-    assert claude_code(tmp_path, answered("a1", "u1", 50_000, model)) == [Window(by="name", **LARGE)]
-
-
-def test_a_count_above_200k_shows_the_large_window(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 199_000), answered("a2", "a1", 200_001), answered("a3", "a2", 300_000)]
-    assert claude_code(tmp_path, *lines) == [Window(by="count", **LARGE)]
-
-
-def test_a_compaction_of_its_own_below_200k_shows_the_usual_window(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 168_112), boundary("auto", 171_646), answered("a2", "b1", 20_000)]
-    assert claude_code(tmp_path, *lines) == [Window(tokens=200_000, by="compaction", compacts=167_000)]
-
-
-def test_an_early_compaction_in_a_large_window_shows_where_it_compacts(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 250_000), boundary("auto", 460_000), answered("a2", "b1", 20_000)]
-    assert claude_code(tmp_path, *lines)[-1] == Window(tokens=1_000_000, by="count", compacts=460_000)
-
-
-@pytest.mark.parametrize("made", [boundary("manual", 90_000), boundary("auto", "many"), boundary("auto", -1)])
-def test_another_compaction_shows_nothing(tmp_path: Path, made: dict[str, Any]) -> None:
-    assert claude_code(tmp_path, answered("a1", "u1", 90_000), made, answered("a2", "b1", 20_000)) == []
-
-
-@pytest.mark.parametrize("name", ["\x1b[1mopus[1m] (claude-opus-4-6[1m])\x1b[22m", "Opus 4.6 (1M context)"])
-def test_the_model_command_can_set_the_large_window(tmp_path: Path, name: str) -> None:
-    lines = [answered("a1", "u1", 9_000), set_model(name), answered("a2", "c1", 10_000)]
-    assert claude_code(tmp_path, *lines) == [Window(by="command", **LARGE)]
-
-
-def test_bold_text_is_not_taken_for_the_suffix(tmp_path: Path) -> None:
-    lines = [set_model("\x1b[1mopus (claude-opus-4-6)\x1b[22m"), answered("a2", "c1", 10_000)]
-    assert claude_code(tmp_path, *lines) == []
-
-
-def test_another_model_does_not_keep_the_window(tmp_path: Path) -> None:
-    lines = [answered("a1", "u1", 250_000), answered("a2", "a1", 90_000, "claude-haiku-4-5")]
-    assert claude_code(tmp_path, *lines) == [Window(by="count", **LARGE), UNKNOWN]
-
-
-def test_a_sub_agents_counts_are_not_the_sessions(tmp_path: Path) -> None:
-    assert claude_code(tmp_path, answered("a1", "u1", 250_000, isSidechain=True)) == []
+@pytest.mark.parametrize(("lines", "expected"), TOLD.values(), ids=TOLD.keys())
+def test_what_a_session_shows_of_its_window(
+    tmp_path: Path, lines: list[dict[str, Any]], expected: list[Window]
+) -> None:
+    assert claude_code(tmp_path, *lines) == expected
 
 
 SETTINGS: list[tuple[dict[str, Any], list[Window]]] = [

@@ -80,7 +80,7 @@ class Agent:
         self.requests += 1
         body = sent(request)
         reply = self.judge.reply(body, [text(each) if isinstance(each, str) else each for each in content])
-        self._only_the_newest_is_dropped(body, reply)
+        only_the_newest_is_dropped(body, reply, self.dropped)
         inside_budget(self.session, request)
         boards_are_bounded(self.session, request)
         self.session.append(reply)
@@ -98,14 +98,18 @@ class Agent:
     def say(self, words: Any, **origin: Any) -> list[str]:
         return self.session.append({"role": "user", "content": words}, **origin)
 
-    def _only_the_newest_is_dropped(self, body: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-        """Thinking that an edit unbound was the newest when it was made, whose round was open; a cut takes it later."""
-        newest = max((at for at, each in enumerate(body["messages"]) if each["role"] == "assistant"), default=-1)
-        for change in reply.get("input_transformations", ()):
-            at, number = map(int, re.findall("[0-9]+", change["path"]))
-            name = signature(body["messages"][at]["content"][number])
-            assert at == newest or name in self.dropped, (change, newest)
-            self.dropped.add(name)
+
+def only_the_newest_is_dropped(body: Mapping[str, Any], reply: Mapping[str, Any], dropped: set[str]) -> None:
+    """Thinking that an edit unbound was the newest when it was made, whose round was open; a cut takes it later.
+
+    `dropped` has what earlier replies told of, and gets what this one tells.
+    """
+    newest = max((at for at, each in enumerate(body["messages"]) if each["role"] == "assistant"), default=-1)
+    for change in reply.get("input_transformations", ()):
+        at, number = map(int, re.findall("[0-9]+", change["path"]))
+        name = signature(body["messages"][at]["content"][number])
+        assert at == newest or name in dropped, (change, newest)
+        dropped.add(name)
 
 
 # --- what is counted without the engine

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -35,6 +35,9 @@ ROOT = Path(ctxvc.__file__).parent.parent
 
 #: A body whose bytes git changes where its settings tell it to.
 CRLF = b"one\r\ntwo\r\n$Id$\r\n"
+
+#: Session and scope → the tree of its tip: all that a store has of it.
+Trees: TypeAlias = dict[tuple[str, str], object]
 
 
 @contextmanager
@@ -65,6 +68,11 @@ def archived(row: Row, **fields: object) -> Row:
 def archive(session: StoredSession, *ids: str, scope: str = "") -> None:
     rows = [archived(session.ledger(scope)[block]) for block in ids]
     session.change(subject=f"archive {' '.join(ids)}", op="archive", actor="user", rows=rows, scope=scope)
+
+
+def trees(store: Store) -> Trees:
+    tips = store.all_tips().items()
+    return {(session, scope): store.repository[tip].tree_id for session, of in tips for scope, tip in of.items()}
 
 
 def git(path: Path, *arguments: str) -> str:

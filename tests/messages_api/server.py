@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import json
 import socket
-import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
 
+from tests.making.web import Handler, WebServer
 from tests.messages_api import stream
 from tests.messages_api.judge import Judge
 from tests.messages_api.models import Model, find
@@ -73,62 +72,14 @@ def serve(
     `listener`: the socket to serve instead, bound and listening, as one of another network namespace.
     Raises, on leaving, the first thing that went wrong within the server or the script.
     """
-    server = _Server(listener or socket.create_server(("127.0.0.1", 0)), _Handler)
-    address = f"http://127.0.0.1:{server.server_port}"
-    server.api = MessagesApi(address, judge or Judge(), assistant, reading=reading)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    server = _Server(_Handler, listener)
+    server.api = MessagesApi(server.address, judge or Judge(), assistant, faults=server.faults, reading=reading)
+    with server.running():
         yield server.api
-    finally:
-        server.close()
-        thread.join()
-    if server.api.faults:
-        raise server.api.faults[0]
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(WebServer):
     api: MessagesApi
-    daemon_threads = False
-
-    def __init__(self, listener: socket.socket, handler: type[BaseHTTPRequestHandler]) -> None:
-        self.lock = threading.Lock()
-        self.closing = threading.Event()
-        self.numbers = itertools.count(1)
-        self._connections: set[socket.socket] = set()
-        # Not bound here: the base would ask for the name of the host.
-        super().__init__(listener.getsockname(), handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket = listener
-        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
-
-    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if isinstance(request, socket.socket):
-            self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        if isinstance(request, socket.socket):
-            self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
-        """A fault is kept for who runs the server; a client that has gone is none."""
-        fault = sys.exc_info()[1]
-        if fault is not None and not isinstance(fault, ConnectionError):
-            self.api.faults.append(fault)
-
-    def close(self) -> None:
-        """Stop, and let go of clients that keep their connection."""
-        self.closing.set()
-        self.shutdown()
-        for connection in list(self._connections):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                # The client was faster.
-                continue
-        self.server_close()
 
 
 class _Refused(Exception):
@@ -139,13 +90,10 @@ class _Refused(Exception):
         self.refusal = refusal
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler, BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the calls are kept."""
 
     def do_GET(self) -> None:
         self._answer({}, self._get)
@@ -253,23 +201,13 @@ class _Handler(BaseHTTPRequestHandler):
         request_id = f"req_{next(self.server.numbers):024}"
         if answer.get("type") == "error":
             answer = {**answer, "request_id": request_id}
-        sent = json.dumps(answer).encode()
         self._keep(body, status, answer)
-        self.send_response(status)
-        for name, value in {"content-type": "application/json", "request-id": request_id, **(headers or {})}.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(sent)
+        self.send_json(status, answer, {"request-id": request_id, **(headers or {})})
 
     def _stream(self, body: Block, message: Block, reply: Reply) -> None:
         self._keep(body, 200, message)
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream; charset=utf-8")
-        self.send_header("request-id", f"req_{next(self.server.numbers):024}")
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
+        headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
+        self.begin(200, {**headers, "request-id": f"req_{next(self.server.numbers):024}"})
         for event in itertools.islice(stream.events(message), reply.cut_after):
             if reply.pause and self.server.closing.wait(reply.pause):
                 return

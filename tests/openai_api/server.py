@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from ctxvc.tokens.count import count
+from tests.making.web import Handler, WebServer
 from tests.messages_api.script import Assistant, Refusal, Reply, ScriptEnded
 from tests.openai_api.judge import chat_problem, responses_problem
 
@@ -40,45 +39,24 @@ class OpenAIApi:
 @contextmanager
 def serve(assistant: Assistant, **options: Any) -> Iterator[OpenAIApi]:
     """A server whose address ends with `/v1`. Raises, on leaving, the first thing that went wrong within it."""
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.api = OpenAIApi(f"http://127.0.0.1:{server.server_address[1]}/v1", assistant, **options)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
+    server = _Server(_Handler)
+    server.api = OpenAIApi(f"{server.address}/v1", assistant, faults=server.faults, **options)
+    with server.running():
         yield server.api
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-    if server.api.faults:
-        raise server.api.faults[0]
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(WebServer):
     api: OpenAIApi
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.numbers = itertools.count(1)
-        self.lock = threading.Lock()
-        super().__init__(address, handler)
 
-    def server_bind(self) -> None:
-        """As in the base, without asking for the name of the host."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = "127.0.0.1", int(self.server_address[1])
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler, BaseHTTPRequestHandler):
     server: _Server
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the bodies are kept."""
 
     def do_GET(self) -> None:
         api = self.server.api
         if self.path == "/v1/models":
             entries = [{"id": name, "object": "model", "max_model_len": api.window} for name in api.models]
-            self._send(200, {"object": "list", "data": entries})
+            self.send_json(200, {"object": "list", "data": entries})
         else:
             self._refuse(Refusal(404, "not_found_error", f"no {self.path}"))
 
@@ -123,24 +101,14 @@ class _Handler(BaseHTTPRequestHandler):
             events = list((chunks if is_chat else response_events)(made))
             self._stream(events[: reply.cut_after], done=is_chat and reply.cut_after is None)
         else:
-            self._send(200, made)
+            self.send_json(200, made)
 
     def _refuse(self, refusal: Refusal) -> None:
         error = {"message": refusal.message, "type": refusal.type, "param": None, "code": refusal.error_code}
-        self._send(refusal.status, {"error": error}, {"x-should-retry": "false", **refusal.headers})
-
-    def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] = {}) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        for name, value in {"content-type": "application/json", "content-length": str(len(data)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+        self.send_json(refusal.status, {"error": error}, {"x-should-retry": "false", **refusal.headers})
 
     def _stream(self, events: list[dict[str, Any]], *, done: bool) -> None:
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
+        self.begin(200, {"content-type": "text/event-stream"})
         for event in events:
             self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
         if done:

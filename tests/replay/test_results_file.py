@@ -109,19 +109,20 @@ def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(tmp_path: Path, co
     assert path.read_bytes() == content
 
 
-def test_results_of_another_version_are_not_mixed_with_these(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (line_of(result(version="2+def")), r"version 2\+def, but this is 1\+abc"),
+        (line_of(result()).replace(b"ctxvc-replay/1", b"ctxvc-replay/2"), "ctxvc-replay/2"),
+    ],
+)
+def test_results_of_another_version_or_schema_are_not_mixed_with_these(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
     path = tmp_path / "results.jsonl"
-    path.write_bytes(line_of(result(version="2+def")))
+    path.write_bytes(line)
 
-    with pytest.raises(Refused, match=r"version 2\+def, but this is 1\+abc"):
-        ResultFile(path, VERSION)
-
-
-def test_results_of_a_newer_schema_are_not_mixed_with_these(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    path.write_bytes(line_of(result()).replace(b"ctxvc-replay/1", b"ctxvc-replay/2"))
-
-    with pytest.raises(Refused, match="ctxvc-replay/2"):
+    with pytest.raises(Refused, match=reason):
         ResultFile(path, VERSION)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ctxvc.agent import retell
+from ctxvc.cli.main import cli
 from ctxvc.cli.page.session_page import page_of
 from ctxvc.policies import parse
 from ctxvc.recording.files import import_paths
@@ -73,3 +77,10 @@ def paged(project: Path, name: str) -> data.Session:
         stored = StoredSession.open(store, name)
         stored.leave()
         return page_of(stored, Meter(store, stored.ledger().meta.tokenizer))
+
+
+def asked(project: Path, *arguments: str) -> Any:
+    """The answer of a command as JSON."""
+    result = CliRunner().invoke(cli, ["-C", str(project), *arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)

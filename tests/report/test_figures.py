@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from ctxvc.cli.main import cli
 from ctxvc.cli.page.session_page import page_of
 from ctxvc.inspection.window_percent import UNRECORDED, occupancy
 from ctxvc.recording.files import import_paths
@@ -21,6 +19,7 @@ from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
+from tests.report.conftest import asked
 
 SHARED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere"))
 DATA = Path(__file__).parents[1] / "data"
@@ -37,12 +36,6 @@ def recordings() -> Iterator[Any]:
     for path in (*shared, *sorted((SHARED / "trajectories").glob("*.gz"))):
         packed = path.stat().st_size * (1 if path.suffix == ".gz" else 0.2)
         yield pytest.param(path, id=path.name, marks=[pytest.mark.slow] if packed > LARGE else [])
-
-
-def asked(project: Path, *arguments: str) -> Any:
-    result = CliRunner().invoke(cli, ["-C", str(project), *arguments, "--json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def number(page: data.Session, name: str) -> float | None:

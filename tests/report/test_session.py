@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -25,7 +23,7 @@ from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.tokens.meter import Meter
-from tests.report.conftest import RECORDINGS, paged
+from tests.report.conftest import RECORDINGS, asked, paged
 
 SESSIONS = [*RECORDINGS, "managed"]
 #: A part of the page → the kinds of `context --by kind`, some of which have two parts.
@@ -33,13 +31,6 @@ SESSIONS = [*RECORDINGS, "managed"]
 TEXT = "text"
 KINDS = {"results": "tool_result", "calls": "tool_use", "answers": "assistant", "notes": "note", "images": "image"}
 KINDS |= {"you": TEXT, "client": TEXT, OVERHEAD: TEXT, "dashboards": "dashboard", "documents": "document"}
-
-
-def asked(project: Path, *arguments: str) -> Any:
-    """The answer of a command as JSON."""
-    result = CliRunner().invoke(cli, ["-C", str(project), *arguments, "--json"])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
 
 
 def prompts(page: data.Session) -> Iterator[list[tuple[str, str]]]:

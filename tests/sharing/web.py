@@ -7,9 +7,10 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
+
+from tests.making.web import Handler, WebServer
 
 USER, PASSWORD = "anna", "open sesame"
 
@@ -20,9 +21,9 @@ _UNKNOWN = b'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm="git"\r\
 class Web:
     """The server. After `cut_after` bytes more, in either direction, the connection breaks; None for never."""
 
-    def __init__(self, root: Path, port: int) -> None:
+    def __init__(self, root: Path, address: str) -> None:
         self.root = root
-        self.address = f"http://127.0.0.1:{port}"
+        self.address = address
         self.cut_after: int | None = None
 
     def passed(self, count: int) -> int:
@@ -37,11 +38,8 @@ class Web:
 def handler(web: Web) -> type[BaseHTTPRequestHandler]:
     allowed = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Git(Handler):
         protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
 
         def _answer(self) -> None:
             self.close_connection = True
@@ -87,24 +85,17 @@ def handler(web: Web) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data[:count])
             self.wfile.flush()
 
-    return Handler
+    return Git
 
 
 @contextmanager
 def served(root: Path) -> Iterator[Web]:
     """The server, for repositories below `root`."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    web = Web(root, server.server_address[1])
+    server = WebServer(BaseHTTPRequestHandler)
+    web = Web(root, server.address)
     server.RequestHandlerClass = handler(web)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with server.running():
         yield web
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def remember_password(home: Path, web: Web) -> None:

@@ -26,9 +26,3 @@ def archives(path: str, block: str) -> None:
     with Session.open(path, "demo") as session:
         session.archive(block, f"by {block}")
         session.note(f"noted {block}")
-
-
-def appends(path: str, name: str, times: int) -> None:
-    with Session.open(path, "demo") as session:
-        for at in range(times):
-            session.append({"role": "assistant", "content": f"{name} {at}"})

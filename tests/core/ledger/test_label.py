@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.prompt import stub as stubs
 from tests.core.test_display import COMMANDS, anything
 from tests.making.generated import blocks, hostile_blocks, json_objects, json_values, texts
+from tests.making.rows import made
 
 STUB = re.compile(
     r"\[archived (B7@[0-9a-f]{6}, (9 B|[\d,]+ tokens)(; [^\[\]\n]+)?|"
@@ -79,18 +79,7 @@ def test_no_label_looks_far_into_a_body() -> None:
 
 
 def row(**fields: Any) -> Row:
-    made = Row(
-        id="B7",
-        kind="tool_result",
-        role="user",
-        origin="tool",
-        msg=1,
-        step=1,
-        turn=1,
-        bytes=9,
-        sha256="3fa9c1" + "0" * 58,
-    )
-    return msgspec.structs.replace(made, **fields)
+    return made(7, **{"msg": 1, "step": 1, "bytes": 9, "sha256": "3fa9c1" + "0" * 58, **fields})
 
 
 @given(anything, anything, anything, st.none() | st.integers(0, 10**6), st.booleans())

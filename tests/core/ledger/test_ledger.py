@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger.ledger import SEGMENT, Group, Ledger, Meta, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
 from tests.making.generated import Choices, choices
+from tests.making.rows import made
 
 META = Meta(format=1, session="s", scope="main")
 EDGES = (63, 64, 65, 127, 128, 4095, 4096, 10**11)
@@ -27,18 +28,7 @@ batches = choices(1000).map(_batches)
 
 
 def row(number: int, reads: int = 0) -> Row:
-    return Row(
-        id=f"B{number}",
-        kind="user",
-        role="user",
-        origin="client",
-        msg=1,
-        step=1,
-        turn=1,
-        bytes=0,
-        sha256="0" * 64,
-        reads=reads,
-    )
+    return made(number, kind="user", origin="client", msg=1, step=1, bytes=0, reads=reads)
 
 
 @given(batches)

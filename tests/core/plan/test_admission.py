@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,15 +12,13 @@ from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.plan import View
 from ctxvc.core.plan.admission import BLOCKED, LINE, LINES, Admitted, admit, preview, texts
 from ctxvc.core.view.budget import HUMAN_PASTE, Budget
+from tests.making import rows
 from tests.making.generated import Letters
 
 
 def made(number: int, size: int, **fields: object) -> Row:
-    usual = Row(
-        id=f"B{number}", kind="tool_result", role="user", origin="tool", tool="sh", msg=1, step=1, turn=1, bytes=size,
-        sha256=f"{number:064x}",
-    )  # fmt: skip
-    return msgspec.structs.replace(usual, **fields)
+    usual = {"tool": "sh", "msg": 1, "step": 1, "bytes": size, "sha256": f"{number:064x}"}
+    return rows.made(number, **{**usual, **fields})
 
 
 def view_of(window: int, calibration: tuple[int, int] = (1000, 0)) -> View:

@@ -29,6 +29,7 @@ from ctxvc.core.view.dashboard_text import (
     shown_after,
 )
 from ctxvc.tokens import count as tokens
+from tests.making import rows
 
 KINDS = ("user", "tool_use", "tool_result", "assistant", "thinking", "note", "dashboard")
 STATES = ("visible", "visible", "visible", "pinned", "masked", "archived", "archived", "pruned", "blocked", "deleted")
@@ -40,11 +41,7 @@ COUNTS: dict[str, dashboard_text.Count] = {"o200k_base": tokens.count, "chars": 
 
 
 def made(number: int, **fields: object) -> Row:
-    usual = Row(
-        id=f"B{number}", kind="tool_result", role="user", origin="tool", msg=number, step=number, turn=1, bytes=1,
-        sha256="0" * 64, label=f"result {number}",
-    )  # fmt: skip
-    return msgspec.structs.replace(usual, **fields)
+    return rows.made(number, **{"label": f"result {number}", **fields})
 
 
 def ledger_of(*rows: Row, groups: tuple[Group, ...] = (), scope: str = "main") -> Ledger:

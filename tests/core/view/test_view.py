@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row, Source
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, BIGGEST, NEWEST, Cost, Dashboard, Line, dashboard, folded
+from tests.making.rows import made
 
 STATES = ("visible", "visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted")
-
-
-def made(number: int, **fields: object) -> Row:
-    usual = Row(
-        id=f"B{number}", kind="tool_result", role="user", origin="tool", msg=number, step=number, turn=1, bytes=1,
-        sha256="0" * 64,
-    )  # fmt: skip
-    return msgspec.structs.replace(usual, **fields)
 
 
 def ledger_of(*rows: Row, groups: tuple[Group, ...] = (), **meta: object) -> Ledger:

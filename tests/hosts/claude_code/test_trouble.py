@@ -9,6 +9,7 @@ from pathlib import Path
 from ctxvc.claude_code import event
 from tests.hosts.claude_code import scripted
 from tests.hosts.claude_code.machine import PLUGIN, Finished, Machine
+from tests.making.waiting import until_there
 from tests.messages_api import call, text
 from tests.messages_api.script import Said
 
@@ -36,12 +37,6 @@ def complaints(finished: Finished) -> list[str]:
 
 def doctor(here: Machine) -> str:
     return here.shell("sh", "-c", "ctxvc doctor --json || true")
-
-
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 30
-    while not path.exists() and time.monotonic() < until:
-        time.sleep(0.05)
 
 
 def damage(store: Path) -> None:
@@ -113,7 +108,7 @@ def test_a_recorder_that_is_killed_again_and_again_loses_nothing(every: Machine)
 
 def test_a_client_that_is_killed_in_a_call_is_recorded_and_resumed(every: Machine) -> None:
     running = every.start("Go.", [call("Bash", command="touch begun; sleep 60", description="wait")])
-    wait_for(every.project / "begun")
+    until_there(every.project / "begun")
     running.kill()
     running.process.wait(30)
 
@@ -128,7 +123,7 @@ def test_where_the_scripts_or_the_program_vanish_the_client_goes_on(every: Machi
     (plugin,) = every.plugins
     waits = [[call("Bash", command="touch begun; sleep 2", description="wait")]]
     running = every.start("Go.", *waits, *prints("a", "b"))
-    wait_for(every.project / "begun")
+    until_there(every.project / "begun")
     shutil.rmtree(plugin / "scripts")
     every.check(running.finish())
 

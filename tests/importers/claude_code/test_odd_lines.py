@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ctxvc.core.recording.events import Opened, Said, Warned
+from ctxvc.core.recording.events import Warned
 from ctxvc.importers.claude_code import read
 from ctxvc.importers.file import Recording
-from tests.importers.claude_code.lines import SESSION, Line, between, of, prompt, reply, text, written
+from tests.importers.claude_code.lines import Line, between, of, prompt, reply, text, written
 from tests.making.events import messages, parts
 
 
@@ -27,13 +27,6 @@ def test_lines_that_cannot_be_read_are_named_and_the_rest_is_told(tmp_path: Path
     assert [message.key for message in messages(events)] == ["u1", "a1"]
     assert [warning.line for warning in of(Warned, events)] == [2, 3, 5]
     assert "cut short" in of(Warned, events)[-1].text
-
-
-def test_a_file_that_begins_with_rubbish_is_still_opened_first(parsed: Any) -> None:
-    events = parsed(b"\xff\xfe{", prompt("u1", None, "hi"))
-
-    assert [type(event) for event in events] == [Opened, Warned, Opened, Said]
-    assert (events[0].source, events[2].cwd) == (SESSION, "/work/app")
 
 
 def test_a_line_of_the_conversation_without_a_message_is_warned_of(parsed: Any) -> None:
