@@ -92,7 +92,7 @@ CORE = (
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
 STORE = (
-    *("timestamp", "files", "format", "trust.contained", "trust.identity"),
+    *("timestamp", "files", "objects", "format", "trust.contained", "trust.identity"),
     *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_type_hints
 
@@ -18,6 +19,7 @@ import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.store import files as durable
+from ctxvc.store import objects
 from ctxvc.store.files import locked
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity, known_stores
@@ -95,6 +97,28 @@ def export(
 
     The folder is remembered, so that a purge of the store reaches it. Raises: Refused without the extra; CtxvcError.
     """
+    with _writing(store, folder) as (name, connection):
+        return _Export(store, folder, name, request, connection).run(unreadable, progress)
+
+
+def export_objects(
+    store: Store,
+    address: str,
+    request: Request,
+    unreadable: list[CtxvcError],
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Exported:
+    """`export` to an address in an object store; `files` are the objects that were written."""
+    known_stores.remember_table(store.path, address)
+    folder = objects.copy_of(store.path, address)
+    with _writing(store, folder) as (name, connection):
+        exported = _Export(store, folder, name, request, connection).run(unreadable, progress)
+        return exported._replace(files=objects.send(folder, address, name))
+
+
+@contextmanager
+def _writing(store: Store, folder: Path) -> Iterator[tuple[str, DuckDBPyConnection]]:
+    """Locks the store's files in a folder; yields their name, and a database."""
     connection = connect()
     connection.execute(f"SET memory_limit = '{_MEMORY}'")
     name = identity.make_id(store.path)
@@ -103,7 +127,7 @@ def export(
         if not folder.resolve().is_relative_to(store.path.resolve()):
             known_stores.remember_table(store.path, folder)
         with locked(folder / f".{name}.lock"):
-            return _Export(store, folder, name, request, connection).run(unreadable, progress)
+            yield name, connection
     except OSError as error:
         raise CtxvcError(f"cannot write {folder}: {error}", hint="check the folder and its permissions") from error
     finally:

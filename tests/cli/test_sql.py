@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from click.testing import CliRunner
 
@@ -19,9 +20,12 @@ from ctxvc.store.trust.known_stores import TABLE
 from ctxvc.tables.rows import PARTS
 from tests.benchmarks.tables import questions
 from tests.cli.conftest import STEERING, Run, answer
+from tests.making.object_store import Bucket, bucket
 
 pytest.importorskip("duckdb", reason="the extra `sql` is not installed")
 
+ADDRESS = "s3://team/table"
+QUESTION = "Why does tests/test_app.py fail?"
 COUNTS = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM calls), (SELECT count(*) FROM blocks)"
 
 
@@ -137,22 +141,80 @@ def test_text_comes_only_when_it_is_asked_for(run: Run, project: Path) -> None:
 
 
 def test_a_purge_is_gone_from_every_folder_when_it_returns(run: Run, project: Path) -> None:
-    text = "Why does tests/test_app.py fail?"
     export(run, project, "--text")
     sql(run, project, COUNTS)
     foreign = project / "table" / "calls" / "month=2026-03" / "writer=w" / "another-store.parquet"
     foreign.parent.mkdir()
     foreign.write_bytes(b"theirs")
 
-    assert run("purge", "--text", text, "--yes", folder=project).exit_code == 0
+    assert run("purge", "--text", QUESTION, "--yes", folder=project).exit_code == 0
 
     assert list(files(project / "table").values()) == [b"theirs"]
     assert not (project / FOLDER / TABLE).exists()
     foreign.unlink()
     export(run, project, "--text")
-    asked = f"SELECT count(*), count(*) FILTER (contains(text, '{text}')) FROM blocks"
+    asked = f"SELECT count(*), count(*) FILTER (contains(text, '{QUESTION}')) FROM blocks"
     ((blocks, bad),) = sql(run, project, asked, "--from", project / "table")
     assert blocks > 0 and bad == 0
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An object store, by the environment of its clients."""
+    pytest.importorskip("obstore", reason="the extra `sql` is not installed")
+    with bucket() as server:
+        values = {"ENDPOINT_URL": server.address, "ACCESS_KEY_ID": "key", "SECRET_ACCESS_KEY": "secret"}
+        for name, value in {**values, "REGION": "eu-west-1", "ALLOW_HTTP": "true"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        monkeypatch.setenv("SSL_CERT_FILE", certifi.where())  # a client needs some, though it speaks plain HTTP here
+        yield server
+
+
+def in_bucket(server: Bucket) -> dict[str, bytes]:
+    return {key.removeprefix("table/"): data for key, data in server.objects.items() if key.startswith("table/")}
+
+
+def test_an_object_store_has_what_a_folder_has(run: Run, project: Path, store: Bucket) -> None:
+    others = {"table/calls/month=2026-01/writer=amy/other.parquet": b"amy's", "elsewhere/x.parquet": b"not ours"}
+    store.objects.update(others)
+    export(run, project)
+    sent = answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)
+    there = {key: data for key, data in in_bucket(store).items() if f"table/{key}" not in others}
+    assert there.keys() == files(project / "table").keys()
+    assert (sent["folder"], sent["files"]) == (ADDRESS, len(there))
+    copied = project / "copied"
+    for key, data in there.items():
+        (copied / key).parent.mkdir(parents=True, exist_ok=True)
+        (copied / key).write_bytes(data)
+    assert sql(run, project, COUNTS, "--from", copied) == sql(run, project, COUNTS, "--from", project / "table")
+
+    store.changes.clear()
+    assert answer(run, project, "export", "--format", "parquet", "-o", f"{ADDRESS}/")["files"] == 0
+    assert store.changes == []
+    lost, changed = sorted(key for key in store.objects if key not in others)[:2]
+    del store.objects[lost]
+    store.objects[changed] = b"somebody else's"
+    assert answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)["files"] == 2
+    assert [change for change, _ in store.changes] == ["PUT", "PUT"]
+    assert {lost: store.objects[lost], changed: store.objects[changed]}.items() <= {
+        f"table/{key}": data for key, data in there.items()
+    }.items()
+
+    assert run("purge", "--text", QUESTION, "--yes", folder=project).exit_code == 0
+    assert store.objects == others  # as from a folder: the next export writes what is left
+
+
+def test_an_object_store_that_refuses_is_named(run: Run, project: Path, store: Bucket) -> None:
+    assert answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)["files"] > 0
+    store.refusing = True
+    result = run("export", "--format", "parquet", "-o", ADDRESS, folder=project)
+    assert (result.exit_code, ADDRESS in result.stderr, "credentials" in result.stderr) == (1, True, True)
+    before = in_bucket(store)
+    result = run("purge", "--text", QUESTION, "--yes", folder=project)
+    assert ADDRESS in result.stdout + result.stderr  # a place that may still have it
+    assert in_bucket(store) == before
+    store.refusing = False
+    assert answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)["files"] > 0
 
 
 def test_no_recorded_text_steers_a_terminal_or_breaks_a_row(run: Run, project: Path) -> None:

@@ -31,8 +31,8 @@ _NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT, PARQUET)
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
 @click.option("--format", "form", type=click.Choice([*_NAMES, *_FORMER]), default=_DEFAULT, metavar="FORMAT",
               help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
-@click.option("-o", "--output", "target", metavar="FILE", type=click.Path(path_type=Path),
-              help="Write to FILE; parquet: into the folder FILE.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", type=click.Path(),
+              help="Write to FILE; parquet: into the folder FILE, or to s3://…, gs://… or az://….")  # fmt: skip
 @click.option("--install", is_flag=True, help="An agent's session: write it where the agent finds it for this project.")
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
@@ -48,7 +48,7 @@ def export(
     app: App,
     revision: str,
     form: str,
-    target: Path | None,
+    output: str | None,
     install: bool,
     recorded: Path | None,
     files: tuple[str, ...],
@@ -80,8 +80,9 @@ def export(
     if (since or text or all_projects) and form != PARQUET:
         raise click.UsageError(f"--since, --text and --all-projects require --format {PARQUET}")
     if form == PARQUET:
-        _export_table(app, revision, target, since or "", text=text, all_projects=all_projects)
+        _export_table(app, revision, output, since or "", text=text, all_projects=all_projects)
         return
+    target = None if output is None else Path(output)
     if recorded and form != CLAUDE_CODE:
         raise click.UsageError(f"--recorded requires --format {CLAUDE_CODE}")
     if form in AGENTS:
@@ -130,13 +131,13 @@ def _export_bundle(app: App, revision: str, target: Path | None) -> None:
             app.output.note("the step under way is not in it")
 
 
-def _export_table(app: App, revision: str, target: Path | None, since: str, *, text: bool, all_projects: bool) -> None:
-    """Brings the table in a folder up to date."""
-    if target is None or target == Path("-") or revision != "HEAD":
+def _export_table(app: App, revision: str, output: str | None, since: str, *, text: bool, all_projects: bool) -> None:
+    """Brings the table at a place up to date."""
+    if not output or output == "-" or revision != "HEAD":
         raise click.UsageError(f"--format {PARQUET} requires -o FOLDER, and takes all sessions: no REV")
     from ctxvc.cli.remotes import tables
 
-    answer = tables.export(app, app.path(target), since, text=text, all_projects=all_projects)
+    answer = tables.export(app, output, since, text=text, all_projects=all_projects)
     if app.output.json:
         app.output.value(answer)
     else:

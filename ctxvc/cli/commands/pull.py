@@ -88,7 +88,7 @@ def _accept(app: App, remote: str) -> None:
     extent = f"{counted(report.bodies, 'blob')}, {counted(report.commits, 'commit')}"
     app.output.note(f"erased here, too: {extent}; every object and file was searched")
     for folder in report.remaining:
-        app.output.note(f"{safe(folder)} may still have it: it was a checkout of this store")
+        app.output.note(f"{safe(folder)} may still have it, a checkout or a table of this store: delete it there")
     app.output.note("`ctxvc push --after-purge` replaces what the remote has from here")
 
 

@@ -179,9 +179,7 @@ def _forms(answer: Purged) -> str:
 
 def _remaining(folders: list[str]) -> Iterator[str]:
     for folder in folders[:_MOST]:
-        yield safe(
-            f"{folder} may still have it: it was a checkout of this store; if it still exists or was moved, delete it"
-        )
+        yield safe(f"{folder} may still have it, a checkout or a table of this store: delete it there")
     if len(folders) > _MOST:
         yield f"and {len(folders) - _MOST} more"
 

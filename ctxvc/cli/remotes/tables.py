@@ -14,15 +14,19 @@ from ctxvc.cli.terminal.story import seconds_of
 from ctxvc.errors import CtxvcError
 from ctxvc.report.share import clean_of
 from ctxvc.sharing import remotes
+from ctxvc.store.objects import is_address
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity
 from ctxvc.store.trust.known_stores import TABLE
 from ctxvc.tables import parquet
 
 
-def export(app: App, folder: Path, since: str, *, text: bool, all_projects: bool) -> ExportedTable:
-    """Brings a folder up to date with this store, or all. Raises: as `parquet.export`; Damaged for what is unreadable,
-    when the rest is written."""
+def export(app: App, place: str, since: str, *, text: bool, all_projects: bool) -> ExportedTable:
+    """Brings a folder, or an address in an object store, up to date with this store, or all.
+
+    Raises: as `parquet.export`; Damaged for what is unreadable, when the rest is written.
+    """
+    folder = place.rstrip("/") if is_address(place) else app.path(Path(place))
     unreadable: list[CtxvcError] = []
     seconds = seconds_of(since, time.time()) if since else 0
     if all_projects:
@@ -48,17 +52,19 @@ def sentence(answer: ExportedTable) -> str:
 
 
 def _update(
-    store: Store, folder: Path, unreadable: list[CtxvcError], since: float = 0, *, text: bool = False
+    store: Store, place: Path | str, unreadable: list[CtxvcError], since: float = 0, *, text: bool = False
 ) -> parquet.Exported:
     request = parquet.Request(remotes.writers(store), lambda session: clean_of(store, session), text, since)
     with Progress("reading", format=lambda number: f"{number:,} sessions") as bar:
-        return parquet.export(store, folder, request, unreadable, bar.reach)
+        if isinstance(place, str):
+            return parquet.export_objects(store, place, request, unreadable, bar.reach)
+        return parquet.export(store, place, request, unreadable, bar.reach)
 
 
 class ExportedTable(Answer, frozen=True, kw_only=True, tag="ctxvc.export_table/1"):
     """`export --format parquet`"""
 
-    folder: str
+    folder: Annotated[str, described("the folder, or the address in an object store")]
     sessions: Annotated[int, described("sessions of the stores in the folder")]
     updated: Annotated[int, described("those of them that are new or have changed")]
     files: Annotated[int, described("files that were written")]

@@ -22,7 +22,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import files as durable
-from ctxvc.store import worktrees
+from ctxvc.store import objects, worktrees
 from ctxvc.store.cache.recovered_files import FOLDER as RECOVERED
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
@@ -235,21 +235,26 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
 
 
 def _erase_tables(path: Path) -> list[str]:
-    """Removes the store's files from folders with its table; returns those that may still have some.
+    """Removes the store's files from where its table is; returns the places that may still have some.
 
     Whoever writes there has the folder's lock, and reads the refs anew once it has it.
     """
     name = identity.store_id(path)
     remaining = []
-    for folder in known_stores.tables(path) if name else []:
+    for place in known_stores.tables(path) if name else []:
+        folder = place if isinstance(place, Path) else objects.copy_of(path, place)
         try:
+            if isinstance(place, str):
+                folder.mkdir(parents=True, exist_ok=True)
             if folder.is_dir():
                 with locked(folder / f".{name}.lock"):
                     for file in (*folder.glob(f"*/*/*/{name}.parquet"), folder / f"{name}.json"):
                         file.unlink(missing_ok=True)
                     shutil.rmtree(folder / f".{name}.new", ignore_errors=True)
+                    if isinstance(place, str):
+                        objects.remove(place, name)
         except (OSError, CtxvcError):
-            remaining.append(str(folder))
+            remaining.append(str(place))
     return remaining
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.store import files, timestamp
+from ctxvc.store import files, objects, timestamp
 from ctxvc.store.files import locked
 from ctxvc.store.trust.identity import data_folder, is_id, make_id, no_folder, read_plain, store_id
 
@@ -42,7 +42,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
 
     `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted. `tables` are the
-    folders outside the store that have its table.
+    folders outside the store that have its table, and the addresses in object stores.
     """
 
     format: int = 1
@@ -54,24 +54,28 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[str, ...] = ()
 
 
-def remember_table(path: Path, folder: Path) -> None:
-    """Remembers that the folder has the store's table. Raises: Refused without a data folder: a purge could not find
-    it."""
-    place = real(folder)
+def remember_table(path: Path, table: Path | str) -> None:
+    """Remembers that a folder, or an address in an object store, has the store's table.
+
+    Raises: Refused without a data folder: a purge could not find it.
+    """
+    place = real(table) if isinstance(table, Path) else table
     with recorded(make_id(path)) as (file, former):
         remembered = former or Remembered(path=real(path))
         if place not in remembered.tables:
             write(file, msgspec.structs.replace(remembered, tables=(*remembered.tables, place)))
 
 
-def tables(path: Path) -> list[Path]:
-    """The folders that have the store's table: its own, and those that this machine knows of."""
+def tables(path: Path) -> list[Path | str]:
+    """The folders that have the store's table, its own and those that this machine knows of, and such addresses in
+    object stores."""
     try:
         name = store_id(path)
         remembered = memory(data_folder() / STORES / f"{name}.json") if name else None
     except CtxvcError:
         remembered = None
-    return [path / TABLE, *map(Path, remembered.tables if remembered else ())]
+    places = remembered.tables if remembered else ()
+    return [path / TABLE, *(place if objects.is_address(place) else Path(place) for place in places)]
 
 
 def remember_made(path: Path) -> None:
