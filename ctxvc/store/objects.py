@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import CtxvcError, NotFound, Refused
 from ctxvc.store import files as durable
 
 if TYPE_CHECKING:
@@ -79,6 +79,29 @@ def remove(address: str, name: str) -> None:
             objects.delete(keys)
 
 
+def keys(address: str) -> list[str]:
+    """The names of all Parquet files at the address. Raises: as `send`; NotFound if there is none."""
+    with _opened(address) as objects:
+        names = [one["path"] for page in objects.list() for one in page if one["path"].endswith(".parquet")]
+    if not names:
+        raise NotFound(f"no table in {address}", hint="name the address of an export")
+    return names
+
+
+def file_system(scheme: str) -> Any:
+    """The files of all addresses with a scheme, as a file system of fsspec. Raises: Refused without the extra."""
+    try:
+        from obstore.fsspec import FsspecStore
+    except ImportError as error:
+        raise _no_extra() from error
+    store: Any = FsspecStore
+    return store(scheme)
+
+
+def _no_extra() -> Refused:
+    return Refused("object stores need obstore and fsspec, the extra `sql`", hint="pip install 'ctxvc[sql]'")
+
+
 def _objects_of(objects: ObjectStore, name: str) -> Iterator[tuple[str, str]]:
     """The objects of a store's name: each with its tag."""
     for page in objects.list():
@@ -101,7 +124,7 @@ def _opened(address: str) -> Iterator[ObjectStore]:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
     except ImportError as error:
-        raise Refused("object stores need obstore, the extra `sql`", hint="pip install 'ctxvc[sql]'") from error
+        raise _no_extra() from error
     try:
         yield from_url(address, retry_config={"max_retries": _RETRIES})
     except (BaseError, ValueError) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxvc.errors import BadInput, NotFound
+from ctxvc.store import objects
 from ctxvc.tables.parquet import columns, connect
 from ctxvc.tables.rows import PARTS
 
@@ -26,15 +27,19 @@ class Result(NamedTuple):
 
 
 class Table:
-    """The table in some folders, or at addresses that DuckDB reads (`s3://…`). Use it as a context manager."""
+    """The table in some folders or object stores, or at other addresses that DuckDB reads. A context manager."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         """`places` are the folders, each with the name of the store whose files count there, or `ANY`.
 
         Raises: Refused without the extra; NotFound if there is no table that can be read. A store may have none yet.
         """
-        self._connection: DuckDBPyConnection = connect(network=any("://" in place for place in places))
+        self._keys = {place: objects.keys(place) for place in places if objects.is_address(place)}
+        is_fetched = any("://" in place for place in places if place not in self._keys)
+        self._connection: DuckDBPyConnection = connect(network=is_fetched)
         try:
+            for scheme in {place.partition(":")[0] for place in self._keys}:
+                self._connection.register_filesystem(objects.file_system(scheme))
             for part in PARTS:
                 self._add_view(part, places)
         except BaseException:
@@ -47,8 +52,10 @@ class Table:
         patterns = [
             f"{_literal(at)}/{part}/*/*/{name}.parquet"
             for at, name in places.items()
-            if name == ANY or next(Path(at).glob(f"{part}/*/*/{name}.parquet"), None)
+            if at not in self._keys and (name == ANY or next(Path(at).glob(f"{part}/*/*/{name}.parquet"), None))
         ]
+        for address, keys in self._keys.items():
+            patterns += [f"{address.rstrip('/')}/{key}" for key in keys if key.startswith(f"{part}/")]
         if not patterns:
             nothing = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind, _ in columns(PARTS[part]))
             self._connection.execute(f"CREATE VIEW {part} AS SELECT {nothing}, '' AS month WHERE false")

@@ -182,11 +182,10 @@ def test_an_object_store_has_what_a_folder_has(run: Run, project: Path, store: B
     there = {key: data for key, data in in_bucket(store).items() if f"table/{key}" not in others}
     assert there.keys() == files(project / "table").keys()
     assert (sent["folder"], sent["files"]) == (ADDRESS, len(there))
-    copied = project / "copied"
-    for key, data in there.items():
-        (copied / key).parent.mkdir(parents=True, exist_ok=True)
-        (copied / key).write_bytes(data)
-    assert sql(run, project, COUNTS, "--from", copied) == sql(run, project, COUNTS, "--from", project / "table")
+    for key in others:
+        del store.objects[key]
+    assert sql(run, project, COUNTS, "--from", ADDRESS) == sql(run, project, COUNTS, "--from", project / "table")
+    store.objects.update(others)
 
     store.changes.clear()
     assert answer(run, project, "export", "--format", "parquet", "-o", f"{ADDRESS}/")["files"] == 0
@@ -213,7 +212,10 @@ def test_an_object_store_that_refuses_is_named(run: Run, project: Path, store: B
     result = run("purge", "--text", QUESTION, "--yes", folder=project)
     assert ADDRESS in result.stdout + result.stderr  # a place that may still have it
     assert in_bucket(store) == before
+    assert "credentials" in run("sql", "FROM calls", "--from", ADDRESS, folder=project).stderr
     store.refusing = False
+    store.objects.clear()
+    assert "no table in" in run("sql", "FROM calls", "--from", ADDRESS, folder=project).stderr
     assert answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)["files"] > 0
 
 

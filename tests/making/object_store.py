@@ -44,7 +44,8 @@ class _Handler(Handler, BaseHTTPRequestHandler):
 
     def _send(self, status: int, data: bytes = b"", **headers: str) -> None:
         self.begin(status, {"content-length": str(len(data)), **headers})
-        self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
     def _denied(self) -> bool:
         if self.server.refusing:
@@ -67,14 +68,41 @@ class _Handler(Handler, BaseHTTPRequestHandler):
                 self.server.changes.append(("DELETE", key))
             self._send(200, b"<DeleteResult></DeleteResult>")
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         if self._denied():
             return
-        prefix = parse_qs(urlsplit(self.path).query).get("prefix", [""])[0]
-        listed = "".join(
-            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-            f"<ETag>{escape(_tag(data))}</ETag><Size>{len(data)}</Size></Contents>"
-            for key, data in sorted(self.server.objects.items())
-            if key.startswith(prefix)
-        )
-        self._send(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode())
+        if key := self._key():
+            self._send_object(self.server.objects.get(key))
+            return
+        asked = parse_qs(urlsplit(self.path).query)
+        prefix, delimiter = asked.get("prefix", [""])[0], asked.get("delimiter", [""])[0]
+        objects, folders = [], set()
+        for name, data in sorted(self.server.objects.items()):
+            rest = name.removeprefix(prefix)
+            if not name.startswith(prefix):
+                continue
+            if delimiter and delimiter in rest:
+                folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
+            else:
+                objects.append(
+                    f"<Contents><Key>{escape(name)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                    f"<ETag>{escape(_tag(data))}</ETag><Size>{len(data)}</Size></Contents>"
+                )
+        objects += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in sorted(folders)]
+        listing = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(objects)}</ListBucketResult>"
+        self._send(200, listing.encode())
+
+    def _send_object(self, data: bytes | None) -> None:
+        if data is None:
+            self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
+            return
+        headers = {"ETag": _tag(data), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        if asked := self.headers["range"]:
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            low, high = int(first), min(int(last or len(data) - 1), len(data) - 1)
+            self._send(206, data[low : high + 1], **headers, **{"Content-Range": f"bytes {low}-{high}/{len(data)}"})
+        else:
+            self._send(200, data, **headers)
