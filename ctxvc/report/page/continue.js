@@ -3,7 +3,7 @@ import { h, replace } from "./dom.js";
 import { chosenCall } from "./session.js";
 import { view } from "./view.js";
 
-const AGENTS = ["claude-code", "codex", "opencode", "pi", "gemini", "copilot", "qwen", "openhands"];
+const AGENTS = ["claude-code", "codex", "opencode", "pi", "gemini", "copilot", "qwen", "openhands", "run"];
 
 export function continueDialog(session) {
   const command = h("code", { class: "command" });
