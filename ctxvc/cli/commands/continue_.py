@@ -210,6 +210,6 @@ def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
     _become(app, argv)
 
 
-def _become(app: App, argv: Sequence[str]) -> None:
+def _become(app: App, argv: list[str]) -> None:
     sys.stdout.flush()
     os.execve(argv[0], argv, dict(app.env))  # noqa: S606 - the agent is the program from here on

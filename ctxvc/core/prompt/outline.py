@@ -457,8 +457,8 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
     )
     if slot.kind == "tool_use" and (call := equal_call.shown(row, body)):
         made = wire.own_metadata(row.extra).get("original") or {"tool": row.tool, "arguments": call.made}
-        extra = {"ctxvc": {"original": made}}
-        return msgspec.structs.replace(whole, tool=call.tool, body=wire.compact(call.arguments), extra=extra)
+        taken: dict[str, Any] = {"ctxvc": {"original": made}}
+        return msgspec.structs.replace(whole, tool=call.tool, body=wire.compact(call.arguments), extra=taken)
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
     return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
