@@ -86,13 +86,7 @@ def test_what_a_client_shortens_by_itself_is_named(agent: str) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_a_client_does_then_is_a_scope_of_the_session(resuming: Resuming, wrapped: bool) -> None:
-    """But for Qwen Code's own files, which nothing imports."""
-    if resuming.agent == "qwen" and not wrapped:
-        pytest.skip("nothing imports its files")
     sessions, scopes, text = lineage(resuming, DATA / "recorded" / "claude-code.jsonl", wrapped=wrapped)
 
-    if resuming.agent == "qwen":
-        assert (len(sessions), scopes) == (2, [])
-        return
     assert (len(sessions), len(scopes), text) == (1, 1, "Goodbye.")
     assert scopes[0].startswith(resuming.agent)
