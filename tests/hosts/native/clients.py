@@ -134,7 +134,7 @@ def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> t
 
 def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list[str], list[str], str]:
     """What a client does that goes on with a session, on the wire or imported later: the store's sessions, the new
-    scopes of the first, and the last text in there.
+    scopes of the first, and the last text in there. A sub-agent's do not count: Qwen Code's memory has one.
     """
     client = resuming.program
     with play.laid(client) as (place, env), serve(script := Script()) as upstream:
@@ -152,7 +152,7 @@ def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list
         with Store(path) as store:
             sessions = store.sessions()
             tips = store.tips(next(name for name in sessions if name.startswith("claude-")))
-        scopes = [scope for scope in tips if scope not in ("main", "side")]
+        scopes = [scope for scope in tips if scope not in ("main", "side") and not scope.startswith("agent-")]
         return sessions, scopes, test_recorder.texts(path, scopes[-1])[-1][1] if len(sessions) == 1 and scopes else ""
 
 
