@@ -151,8 +151,8 @@ def go_on(
     ledger = snapshot.ledger
     if not any(row.present for row in ledger.rows()):
         raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
-    taken = store.tips(snapshot.session)
-    name = next(name for number in count(1) if (name := f"{AGENT}-{number}") not in taken)
+    scopes = store.tips(snapshot.session)
+    name = next(name for number in count(1) if (name := f"{AGENT}-{number}") not in scopes)
     meta = msgspec.structs.replace(
         ledger.meta,
         source=None,
@@ -161,14 +161,14 @@ def go_on(
         **newest_rendering(ledger.meta),
     )
     calls = (row for row in ledger.rows() if row.kind == "tool_use")
-    shown = [shown_as_of_agent(row, snapshot.bodies.body(row), AGENT) for row in calls]
+    equal_calls = [shown_as_of_agent(row, snapshot.bodies.body(row), AGENT) for row in calls]
     terms = policy.terms_in(models.window_under(window or meta.budget, meta.model))
     with StoredSession.open(store, snapshot.session, snapshot.scope) as stored:
         stored.take_over(
             name,
             f"a run goes on from {snapshot.scope}",
             commit=snapshot.commit,
-            ledger=ledger.with_rows(shown).with_meta(meta),
+            ledger=ledger.with_rows(equal_calls).with_meta(meta),
             bodies=snapshot.bodies,
             system=system(terms.tools),
             tools=definitions(terms, own=[*DEFINITIONS, DELEGATE]),

@@ -82,7 +82,7 @@ def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
     session = _Session(recording)
     for line, record in json_lines(recording.lines()):
-        yield from session.read(record if isinstance(record, dict) else {}, line)
+        yield from session.events(record if isinstance(record, dict) else {}, line)
 
 
 IMPORTER = Importer(
@@ -119,7 +119,7 @@ class _Session:
         self._tools: dict[str, str] = {}  # call → tool
         self._warned: set[str] = set()
 
-    def read(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
+    def events(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
         identity, kind = text_in(record, "uuid"), text_in(record, "type")
         is_record = bool(identity and kind)
         if not self._opened or (is_record and not self._described):
@@ -211,10 +211,10 @@ class _Session:
         if content.get("role") != "model":
             parts = self._incoming(record, content)
             return Message(role="user", parts=parts, key=key, time=time) if parts else None
-        said = {"content": content.get("parts"), "ctxvc": record.get("ctxvc")}
-        calls = gemini_parts.calls(said)
+        content_of_reply = {"content": content.get("parts"), "ctxvc": record.get("ctxvc")}
+        calls = gemini_parts.calls(content_of_reply)
         self._tools |= {part.call: part.tool for part in calls}
-        parts = (*gemini_parts.reply(said), *calls)
+        parts = (*gemini_parts.reply(content_of_reply), *calls)
         # A sub-agent's texts and calls are records of their own.
         self._replies[key] = reply = self._replies.get(self._here, key) if self._scope else key
         used = gemini.usage(record.get("usageMetadata"))
@@ -226,7 +226,7 @@ class _Session:
     def _incoming(self, record: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[Part, ...]:
         """Results, and what people or the host said."""
         here = items(content.get("parts"))
-        named = [self._with_tool(item) for item in here]
+        results = gemini.result_parts([self._with_tool(item) for item in here])
         by_host = bool(self._scope) or text_in(record, "type") != "user" or text_in(record, "provenance") == "system"
         texts: list[Part] = []
         is_result = False
@@ -237,7 +237,7 @@ class _Session:
                 is_result = True
             elif not (is_result and "inlineData" in item):
                 texts += gemini_parts.prompt_part(item, "client" if by_host or value.startswith(_REMINDER) else "human")
-        return (*gemini.result_parts(named), *texts)
+        return (*results, *texts)
 
     def _with_tool(self, item: dict[str, Any]) -> dict[str, Any]:
         match item:
@@ -254,12 +254,12 @@ class _Session:
                 yield Opened(format=FORMAT, title=title, grows=True)
             case "chat_compression", {"compressedHistory": list(history)}:
                 yield self._compacted(record, items(history), position, line)
-            case "slash_command", {"phase": "result", "rawCommand": str(command), "outputHistoryItems": list(shown)}:
-                asked = items(self._records.get(position, {}).get("parts"))
-                is_local = payload.get("sentToModel") is not True and bool(shown) and asked == [{"text": command}]  # type: ignore[union-attr]
+            case "slash_command", {"phase": "result", "rawCommand": str(command), "outputHistoryItems": list(outputs)}:
+                message = items(self._records.get(position, {}).get("parts"))
+                is_local = payload.get("sentToModel") is not True and bool(outputs) and message == [{"text": command}]  # type: ignore[union-attr]
                 if (
                     is_local
-                    and all(item.get("type") == "assistant" for item in items(shown))
+                    and all(item.get("type") == "assistant" for item in items(outputs))
                     and position == self._here
                 ):
                     yield Edited(end=line.end, key=position, time=text_in(record, "timestamp"))
@@ -268,14 +268,14 @@ class _Session:
         self, record: dict[str, Any], history: Sequence[dict[str, Any]], position: str, line: Line
     ) -> Compacted:
         """The history that is sent from here on: its end may stand there as it was."""
-        kept, rest = self._kept(history, position)
+        retained, rest = self._kept(history, position)
         summary = []
         for content in rest:
             message = self._message({"type": "system", **_without_type(record)}, content, self._key(record["uuid"]))
             if message:
                 summary.append(message)
                 self._place(message, content, self._here)
-        keys = [*(message.key for message in summary), *kept]
+        keys = [*(message.key for message in summary), *retained]
         self._above |= {after: before for before, after in pairwise(["", *keys])}
         self._here = self._position[record["uuid"]] = keys[-1] if keys else ""
         payload = record["systemPayload"].get("info")
@@ -288,8 +288,8 @@ class _Session:
         return Compacted(
             summary=tuple(summary),
             end=line.end,
-            kept=frozenset(kept),
-            before=kept[0] if kept else "",
+            kept=frozenset(retained),
+            before=retained[0] if retained else "",
             time=text_in(record, "timestamp"),
             scope=self._scope,
             detail=detail,
@@ -300,22 +300,22 @@ class _Session:
 
         A content may have the parts of several messages, as of the results of one reply.
         """
-        kept: list[str] = []
+        retained: list[str] = []
         end = len(history)
         while end:
-            wanted, keys = items(history[end - 1].get("parts")), list[str]()
-            while wanted and position:
+            remaining, keys = items(history[end - 1].get("parts")), list[str]()
+            while remaining and position:
                 own = items(self._records[position].get("parts"))
-                if wanted[-len(own) :] != own:
+                if remaining[-len(own) :] != own:
                     break
-                wanted = wanted[: -len(own)]
+                remaining = remaining[: -len(own)]
                 keys.append(position)
                 position = self._above[position]
-            if wanted or not keys:
+            if remaining or not keys:
                 break
-            kept += keys
+            retained += keys
             end -= 1
-        return kept[::-1], history[:end]
+        return retained[::-1], history[:end]
 
     def _warning(self, reason: str, line: Line) -> Iterator[Event]:
         if reason not in self._warned:

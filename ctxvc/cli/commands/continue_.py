@@ -199,7 +199,10 @@ def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
     """Becomes the agent, or a `wrap` of it with these options."""
     (command,) = going_on.commands or [()]
     if not command:
-        raise NotFound("this agent has no command that continues a session", hint="give it the file that was written")
+        raise NotFound(
+            "this agent has no command that continues a session",
+            hint="its file is written; `ctxvc continue --in run` goes on in the agent of ctxvc",
+        )
     program = shutil.which(command[0], path=app.env.get("PATH"))
     if not program:
         raise NotFound(f"{command[0]} is not installed, or not in PATH", hint="the session is written: run the command")

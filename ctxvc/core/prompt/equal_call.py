@@ -13,44 +13,49 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 
 
-class Shown(NamedTuple):
-    """A call as the prompt shows it, and the call that was made."""
+class EqualCall(NamedTuple):
+    """A call as the prompt shows it, and the arguments that it was recorded with."""
 
     tool: str
     arguments: Mapping[str, Any]
-    made: Mapping[str, Any]
+    original: Mapping[str, Any]
 
 
-def note(made: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What the row of a call that was made with these arguments notes, to be shown as `tool` with others."""
-    names = {name: _named(value, made) for name, value in arguments.items()}
-    own = {name: arguments[name] for name, key in names.items() if key is None}
-    return {"tool": tool, "of": {name: key for name, key in names.items() if key is not None}, "arguments": own}
+def note(original: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What the row of a call with the `original` arguments notes, for the prompt to show it as one of `tool`."""
+    sources = {name: _source(value, original) for name, value in arguments.items()}
+    return {
+        "tool": tool,
+        "of": {name: source for name, source in sources.items() if source is not None},
+        "arguments": {name: arguments[name] for name, source in sources.items() if source is None},
+    }
 
 
-def _named(value: Any, made: Mapping[str, Any]) -> str | None:
-    """The first argument with this value, of this type."""
-    return next((key for key, other in made.items() if type(other) is type(value) and other == value), None)
+def _source(value: Any, original: Mapping[str, Any]) -> str | None:
+    """The first argument with this value, of this type; None if there is none."""
+    return next((name for name, item in original.items() if type(item) is type(value) and item == value), None)
 
 
 def tool_of(row: Row) -> str:
     """The tool by whose name the prompt shows a call."""
-    match _noted(row):
+    match _note(row):
         case {"tool": str(tool)}:
             return tool
     return row.tool
 
 
-def shown(row: Row, body: bytes) -> Shown | None:
-    """The call of another tool that stands in a call's place; None where its row says nothing, or nothing that fits."""
-    noted = _noted(row)
-    made = wire.parsed(body, dict) if noted else None
-    match noted:
-        case {"tool": str(tool), "of": dict(names), "arguments": dict(own)} if made is not None:
-            if all(isinstance(key, str) and key in made for key in names.values()):
-                return Shown(tool, {**{name: made[key] for name, key in names.items()}, **own}, made)
+def equal_call(row: Row, body: bytes) -> EqualCall | None:
+    """The call of another tool that stands in a call's place; None where its row has no note, or none that fits."""
+    own_note = _note(row)
+    original = wire.parsed(body, dict) if own_note else None
+    match own_note:
+        case {"tool": str(tool), "of": dict(sources), "arguments": dict(own)} if original is not None:
+            if all(isinstance(source, str) and source in original for source in sources.values()):
+                return EqualCall(
+                    tool, {**{name: original[source] for name, source in sources.items()}, **own}, original
+                )
     return None
 
 
-def _noted(row: Row) -> Any:
+def _note(row: Row) -> Any:
     return wire.own_metadata(row.extra).get("as") if row.kind == "tool_use" else None

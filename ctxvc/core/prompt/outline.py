@@ -455,10 +455,10 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
         block=row.id,
         tag=tag_of(slot) if render >= tag.SINCE else "",
     )
-    if slot.kind == "tool_use" and (call := equal_call.shown(row, body)):
-        made = wire.own_metadata(row.extra).get("original") or {"tool": row.tool, "arguments": call.made}
-        taken: dict[str, Any] = {"ctxvc": {"original": made}}
-        return msgspec.structs.replace(whole, tool=call.tool, body=wire.compact(call.arguments), extra=taken)
+    if slot.kind == "tool_use" and (call := equal_call.equal_call(row, body)):
+        original = wire.own_metadata(row.extra).get("original") or {"tool": row.tool, "arguments": call.original}
+        metadata: dict[str, Any] = {"ctxvc": {"original": original}}
+        return msgspec.structs.replace(whole, tool=call.tool, body=wire.compact(call.arguments), extra=metadata)
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
     return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})

@@ -153,7 +153,7 @@ def take_over(
     """
     before = transaction.state.store.reader.ledger(switch.origin)
     rows = [row for row in ledger.rows() if row != before.get(row.id)]
-    gone = [msgspec.structs.replace(group, members=()) for group in before.groups.values()]
+    removed = [msgspec.structs.replace(group, members=()) for group in before.groups.values()]
     fields = {name: getattr(ledger.meta, name) for name in Meta.__struct_fields__ if name != "counters"}
     transaction.begin(
         switch.name,
@@ -170,7 +170,7 @@ def take_over(
         bodies=tuple(chain.from_iterable(_bodies(row, bodies) for row in rows if before.get(row.id) is None)),
         groups=tuple(
             group
-            for group in {**{group.id: group for group in gone}, **ledger.groups}.values()
+            for group in {**{group.id: group for group in removed}, **ledger.groups}.values()
             if group != before.groups.get(group.id)
         ),
         text=switch.text,
