@@ -268,7 +268,7 @@ class _Session:
         self, record: dict[str, Any], history: Sequence[dict[str, Any]], position: str, line: Line
     ) -> Compacted:
         """The history that is sent from here on: its end may stand there as it was."""
-        retained, rest = self._kept(history, position)
+        retained, rest = self._retained(history, position)
         summary = []
         for content in rest:
             message = self._message({"type": "system", **_without_type(record)}, content, self._key(record["uuid"]))
@@ -295,7 +295,7 @@ class _Session:
             detail=detail,
         )
 
-    def _kept(self, history: Sequence[dict[str, Any]], position: str) -> tuple[list[str], Sequence[dict[str, Any]]]:
+    def _retained(self, history: Sequence[dict[str, Any]], position: str) -> tuple[list[str], Sequence[dict[str, Any]]]:
         """The messages with which a history ends as the one before it did, and what comes before these.
 
         A content may have the parts of several messages, as of the results of one reply.
