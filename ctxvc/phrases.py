@@ -301,7 +301,9 @@ _TABLE = {
         python="continue with a smaller budget, or with another model",
     ),
     "resume-session": Texts("`--resume {session}` continues it", python="choose another name, or resume it"),
-    "question-session": Texts("`ctxvc ask {session} QUESTION` asks it a question; `ctxvc run TASK` starts another"),
+    "question-session": Texts(
+        "`ctxvc --session {session} continue --in run` goes on from it; `ctxvc ask {session} QUESTION` asks about it"
+    ),
     "export-variable": Texts("export it first, or omit --env", python="set it first, or omit it"),
     "install-bwrap": Texts(
         "on Debian: apt install bubblewrap; without --sandbox, commands run under this account",

@@ -21,11 +21,13 @@ from ctxvc.store.git import program
 from ctxvc.store.store import Store, create
 from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # noqa: F401 - pytest finds them here
 
-# The ordinary suite tries the same few examples each time; `--hypothesis-profile=search` looks for new ones.
+# The ordinary suite tries the same few examples each time; `--hypothesis-profile=search` looks for new ones, and
+# `campaign` for twice as many, as of odd sessions for every agent.
 # How long an example takes to make or to try depends on what else the machine does, and fails no test.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
 settings.register_profile("search", _PATIENT, max_examples=500)
+settings.register_profile("campaign", _PATIENT, max_examples=1_000)
 settings.load_profile("same")
 
 _TESTS = Path(__file__).parent

@@ -18,7 +18,7 @@ from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed
 from ctxvc.agent.refusal import Fault
 from ctxvc.agent.server import Server
-from ctxvc.agent.start import has_task, report
+from ctxvc.agent.start import has_task, is_begun, report
 from ctxvc.agent.tools.tools import NOTE, SHOWN
 from ctxvc.core import display
 from ctxvc.core import scope as scoping
@@ -72,10 +72,14 @@ def go(session: Session, setup: Setup) -> Ended:
 
 
 def _tidy(session: Session) -> None:
-    """Ends the steps that helpers of a run before this one left open: nobody is going to."""
+    """Ends the steps that helpers of a run before this one left open: nobody is going to.
+
+    In other scopes another agent may be at work.
+    """
+    stored = session.stored
     for scope in session.scopes():
-        if scope != session.scope:
-            session.stored.finish(scope)  # nothing if no step is open
+        if scope != session.scope and stored.waiting_changes(scope) and is_begun(stored, scope):
+            stored.finish(scope)
 
 
 @contextmanager

@@ -16,19 +16,26 @@ from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS
 from ctxvc.core import display
+from ctxvc.core.hosts.tools import shown_as_of_agent
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.name_rules import check
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.policy import Policy
+from ctxvc.core.prompt import cut
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import Conflict, Phrase, Refused
+from ctxvc.session.context import newest_rendering
 from ctxvc.session.session import Session
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read import revision
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store, create
-from ctxvc.tokens import models
+from ctxvc.tokens import models, prompt_size
+from ctxvc.tokens.meter import Meter
+
+#: This agent among those that a session goes on in: its tools (`core.hosts.tools`), and how its scopes are named.
+AGENT = "run"
 
 #: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -120,13 +127,65 @@ def begin(
     tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
     system_prompt = system(terms.tools)
     session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)
-    if folder and (files := read(folder)):
+    if folder:
+        _instruct(session, folder, note)
+    return session
+
+
+def go_on(
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    policy: Policy,
+    folder: Path,
+    window: int | Budget = 0,
+    note: Callable[[str], object] = lambda _: None,
+) -> str:
+    """A new scope of the snapshot's session for a run that goes on from there, whoever worked until then; its name.
+
+    Its prompt is that of the snapshot, with the run's own system prompt and tools in front and what the folder's files
+    instruct behind. Calls stand in it as those of equal tools of the run; thinking is left out, which is bound to what
+    stood in front. `window` is the budget in tokens, by default the one that was set, else the model's window.
+    Raises: Refused if there is no message to go on from.
+    """
+    ledger = snapshot.ledger
+    if not any(row.present for row in ledger.rows()):
+        raise Refused("there are no messages yet at this revision", hint=Phrase("other-revisions"))
+    scopes = store.tips(snapshot.session)
+    name = next(name for number in count(1) if (name := f"{AGENT}-{number}") not in scopes)
+    meta = msgspec.structs.replace(
+        ledger.meta,
+        source=None,
+        cuts=cut.at_end(ledger, due=True),
+        calibration=prompt_size.calibration_of(store, snapshot, Meter(store, ledger.meta.tokenizer)),
+        **newest_rendering(ledger.meta),
+    )
+    calls = (row for row in ledger.rows() if row.kind == "tool_use")
+    equal_calls = [shown_as_of_agent(row, snapshot.bodies.body(row), AGENT) for row in calls]
+    terms = policy.terms_in(models.window_under(window or meta.budget, meta.model))
+    with StoredSession.open(store, snapshot.session, snapshot.scope) as stored:
+        stored.take_over(
+            name,
+            f"a run goes on from {snapshot.scope}",
+            commit=snapshot.commit,
+            ledger=ledger.with_rows(equal_calls).with_meta(meta),
+            bodies=snapshot.bodies,
+            system=system(terms.tools),
+            tools=definitions(terms, own=[*DEFINITIONS, DELEGATE]),
+        )
+    with Session.open(store.path, snapshot.session, scope=name, budget=window, policy=policy) as session:
+        _instruct(session, folder, note)
+    return name
+
+
+def _instruct(session: Session, folder: Path, note: Callable[[str], object]) -> None:
+    """Appends and pins the folder's instruction files, and the index of its skills."""
+    if files := read(folder):
         session.pin(session.append(*(file.message for file in files)))
         for file in filter(None, (file.truncated for file in files)):
             note(f"the model gets only part of it: {file}")
-    if folder and (index := skills.index(folder, session.budget.window)):
+    if index := skills.index(folder, session.budget.window):
         session.pin(session.append(index))
-    return session
 
 
 def system(tools: Collection[str]) -> str:
@@ -185,11 +244,16 @@ def _sessions(path: Path) -> list[str]:
         return store.sessions()
 
 
-def check_begun(stored: StoredSession) -> None:
-    """Raises: Refused for a session that `begin` did not make: its model was given other tools, or none."""
-    tools = revision.now(stored).tools
+def is_begun(stored: StoredSession, scope: str = "") -> bool:
+    """Whether a run works in a scope, by default the session's: else its model was given other tools, or none."""
+    _, tools = stored.system_and_tools(scope)
     tool_names = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
-    if not {"bash", DELEGATE["name"]} <= tool_names:
+    return {"bash", DELEGATE["name"]} <= tool_names
+
+
+def check_begun(stored: StoredSession) -> None:
+    """Raises: Refused for a scope in which no run works."""
+    if not is_begun(stored):
         raise Refused(
             Phrase("run-not-begun", session=stored.name),
             hint=Phrase("question-session", session=stored.name),

@@ -30,7 +30,7 @@ from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
 
 __all__ = ["AGENTS", "CLAUDE_CODE", "ExportedSession", "GoingOn", "is_taken_in", "note_losses", "print_export", "say",
-           "write_session"]  # fmt: skip
+           "worked_in", "write_session"]  # fmt: skip
 
 #: The agents that a session can be written for.
 AGENTS = (CLAUDE_CODE, *native.AGENTS)
@@ -73,7 +73,7 @@ def _claude_code(app: App, revision: str, target: Path | None, *, install: bool,
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         project = project_root(app.folder).resolve()
-        folder = _worked_in(snapshot, project)
+        folder = worked_in(snapshot, project)
         transcript = app.path(recorded) if recorded else next(_recorded(app, snapshot, folder, project), None)
         for copy in count():
             exported = resumable(stored.store, snapshot, folder, recorded=transcript, copy=copy)
@@ -100,7 +100,7 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
         raise click.UsageError(f"{agent} takes sessions in itself: write it with -o FILE, and run what is printed")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
-        folder = _worked_in(snapshot, project_root(app.folder).resolve())
+        folder = worked_in(snapshot, project_root(app.folder).resolve())
         place = form.folder(folder, Path.home(), app.env) if install and form.folder else None
         session = _native_session(form, Conversation(stored.store, snapshot), folder, place)
     first, data = next((Path(name), data) for name, data in session.files.items())
@@ -183,7 +183,7 @@ def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> No
         app.output.note(f"changed: {len(exported.taken_over)} calls, into those of Claude Code's own tools")
 
 
-def _worked_in(snapshot: Snapshot, project: Path) -> Path:
+def worked_in(snapshot: Snapshot, project: Path) -> Path:
     """The folder to resume the session in: the recorded one if it is in this project, else the project."""
     source = snapshot.ledger.meta.source
     try:

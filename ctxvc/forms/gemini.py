@@ -212,14 +212,16 @@ def _tools(request: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def result_parts(content: Any) -> list[Part]:
-    """The results in a `content`; pictures behind one are in it, as the host hands over what a tool read."""
+    """The results in a `content`; pictures in one or behind it are in it, as the host hands over what a tool read."""
     if isinstance(content, str):
         return []
     answers: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []
     for item in items(content):
         match item:
             case {"functionResponse": {"id": str(call)} as response} if call:
-                answers.append((call, response, []))
+                nested = [part.get("inlineData") for part in items(response.get("parts"))]
+                blocks = [media_block(media) for media in nested if isinstance(media, dict)]
+                answers.append((call, response, [block for block in blocks if block]))
             case {"inlineData": dict(media)} if answers and (block := media_block(media)):
                 answers[-1][2].append(block)
     return [_result(call, response, blocks) for call, response, blocks in answers]

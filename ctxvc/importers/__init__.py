@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
 FORMATS = (
     "ctxvc-trajectory",
+    "qwen-code",
     "claude-code",
     "codex",
     "copilot-cli",
@@ -50,6 +51,7 @@ HOSTS = {
     "openhands": "OpenHands",
     "opencode": "opencode",
     "pi": "pi",
+    "qwen-code": "Qwen Code",
 }
 
 

@@ -331,6 +331,7 @@ MAKERS: dict[str, Maker] = {
         "transcripts/other/copilot-cli/26-9e1b9e5502-0.jsonl.gz", "copilot-cli/26-9e1b9e5502-0.jsonl", header=1
     ),
     "gemini-cli": lines("gemini-cli/session-2026-11-23T19-02-05c20da2.jsonl", header=2),
+    "qwen-code": lines("qwen-code/chats/0a27f1cc-2c83-4f8f-98ba-59eff2aeeb1b.jsonl", header=1),
     "pi": lines("transcripts/pi/before-compaction.jsonl.gz", "recorded/pi.jsonl", header=1),
     "swe-agent": swe_agent,
     "mini-swe-agent": mini_swe_agent,

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -219,14 +220,31 @@ def test_gemini_finds_the_project_that_it_knows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_a_session_goes_through_three_agents_and_back_to_claude_code(name: str, store: Store, tmp_path: Path) -> None:
+def test_there_and_back_through_qwen_code_each_block_is_the_same(name: str, store: Store, tmp_path: Path) -> None:
+    """Byte for byte, in order, but for what is named."""
+    recorded = imported(store, DATA / name)
+    session = written("qwen", recorded)
+    lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith((".name", ".origin"))}
+    with create(tmp_path / "other") as other:
+        again = read_again("qwen", session, tmp_path / "agent", other)
+        sent = [unit for unit in of_pieces(sendable(recorded.prompt())) if unit.block not in lost]
+        back = list(of_pieces(mapped_back(again.prompt())))
+
+    kept = Counter(replace(unit, joined="") for unit in sent)
+    assert kept - Counter(replace(unit, joined="") for unit in back) == Counter()
+    if name.startswith("recorded/"):  # the other has texts behind calls, which stand before them in Qwen Code
+        assert [unit.text for unit in back] == [unit.text for unit in sent]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_session_goes_through_four_agents_and_back_to_claude_code(name: str, store: Store, tmp_path: Path) -> None:
     """Texts byte for byte, calls as they were first made, results whole; but for the guard before texts as of ours."""
     recorded = imported(store, DATA / name)
     sent = list(unguarded(of_pieces(sendable(recorded.prompt()))))
     session, current = written("opencode", recorded), recorded
     lost = {loss.path.partition(".")[0] for loss in session.losses if not loss.path.endswith(".name")}
     lost |= {unit.block for unit in sent if is_clients(unit.text)}  # which Codex puts in anew
-    for number, agent in enumerate(("opencode", "pi", "codex")):
+    for number, agent in enumerate(("opencode", "pi", "qwen", "codex")):
         with create(tmp_path / f"store-{number}") as other:
             current = read_again(agent, written(agent, current), tmp_path / f"agent-{number}", other)
             arrived = compared(sent, list(unguarded(of_pieces(mapped_back(current.prompt())))))

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc import importers
+from ctxvc.core.hosts.tools import shown_as_of_agent
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger
+from ctxvc.core.prompt.request import request
 from ctxvc.core.recording.events import Event, Said, Sent
 from ctxvc.errors import Refused
 from ctxvc.exporters.conversation import Conversation
@@ -26,6 +28,7 @@ from ctxvc.importers.file import Recording
 from tests.exporters.test_hostile import _parts as hostile_parts
 from tests.making import generated
 from tests.making.generated import arranged, bodies_of, json_objects, json_values, numbered
+from tests.messages_api.rules import canonical_problems
 
 SETTING = Setting(folder=Path("/work/p"), time=datetime(2026, 11, 28, tzinfo=timezone.utc), recovery="(B17)")
 _hostile_messages = st.lists(hostile_parts, max_size=6).map(
@@ -56,6 +59,28 @@ def test_an_odd_session_is_refused_or_written_whole(
             assert error.hint, agent
             continue
         check(agent, session)
+
+
+@given(odd=odd_sessions())
+def test_an_odd_session_goes_on_in_a_run_with_the_same_calls_and_results(
+    odd: tuple[Ledger, dict[tuple[str, str], bytes]],
+) -> None:
+    ledger, by_block = odd
+    bodies = bodies_of(by_block)
+    shown = ledger.with_rows(shown_as_of_agent(row, bodies.body(row), "run") for row in ledger.rows())
+    before, after = (request(one, bodies, None, None).messages for one in (ledger, shown))
+
+    assert pairs(after) == pairs(before)
+    assert canonical_problems(after) == canonical_problems(before)
+
+
+def pairs(messages: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Role, type and call of each block."""
+    return [
+        (message["role"], block["type"], str(block.get("id", block.get("tool_use_id"))))
+        for message in messages
+        for block in message["content"]
+    ]
 
 
 def check(agent: str, session: NativeSession) -> None:

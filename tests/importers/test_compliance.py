@@ -39,7 +39,13 @@ SHARED = os.environ.get("CTXVC_TEST_DATA", "")
 
 def own_files(format: str) -> list[Path]:
     folder = DATA / {"ctxvc-trajectory": "trajectory", "anthropic-messages": "anthropic"}.get(format, format)
-    return sorted(folder.glob({"openhands": "*/base_state.json", "swe-agent": "*.traj"}.get(format, "*.json*")))
+    return sorted(
+        folder.glob(
+            {"openhands": "*/base_state.json", "qwen-code": "chats/*.jsonl", "swe-agent": "*.traj"}.get(
+                format, "*.json*"
+            )
+        )
+    )
 
 
 OWN = [(name, path) for name in FORMATS for path in own_files(name)]

@@ -102,6 +102,20 @@ def _gemini(hostile: str) -> list[str]:
     ]
 
 
+def _qwen(hostile: str) -> list[str]:
+    def record(parent: str | None, name: str, kind: str, *parts: Any) -> str:
+        message = {"role": "model" if kind == "assistant" else "user", "parts": [*parts]}
+        base = {"uuid": name, "parentUuid": parent, "sessionId": "s", "timestamp": "2026-01-01T00:00:00Z", "type": kind}
+        return json.dumps({**base, "cwd": "/project", "message": message}, separators=(",", ":"))
+
+    return [
+        record(None, "a", "user", {"text": "first"}),
+        hostile,
+        record("a", "b", "assistant", {"functionCall": {"id": "c", "name": "x", "args": {"x": "HERE"}}}),
+        record("b", "c", "user", {"text": "last"}),
+    ]
+
+
 def _trajectory(hostile: str) -> list[str]:
     return [
         json.dumps({"format": "ctxvc-trajectory/1", "id": "t"}),
@@ -144,6 +158,7 @@ FORMATS = {
     "pi": _pi,
     "copilot-cli": _copilot,
     "gemini-cli": _gemini,
+    "qwen-code": _qwen,
     "ctxvc-trajectory": _trajectory,
     "openai-chat": _openai,
     "langchain": _langchain,

@@ -321,6 +321,7 @@ def test_looking_at_another_session_by_its_name_writes_nothing(store: Store) -> 
         writer.append(human("and again"))
         with StoredSession.open(store, "demo") as session:
             moment = revision.resolve(store, session, "other/main")
+            assert revision.resolve(store, session, "other").commit == moment.commit
             texts = [moment.bodies.body(row) for row in moment.ledger.rows()]
 
         assert texts == [b"not answered yet", b"a reply", b"and again"]

@@ -6,28 +6,49 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ctxvc.cli.agents_session import AGENTS, GoingOn, is_taken_in, say, write_session
+from ctxvc.cli.agents_session import (
+    AGENTS,
+    GoingOn,
+    is_taken_in,
+    note_losses,
+    print_export,
+    say,
+    worked_in,
+    write_session,
+)
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.options.policy_option import parsed, unasked, usual
 from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.output import safe
+from ctxvc.core.prompt.cut import is_cut
+from ctxvc.core.prompt.equal_call import tool_of
 from ctxvc.errors import CtxvcError, NotFound
+from ctxvc.exporters.exported import Exported
+from ctxvc.forms.losses import Loss
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import project_root
+from ctxvc.store.read import revision as revisions
 
 if TYPE_CHECKING:
+    from ctxvc.core.ledger.ledger import Ledger
     from ctxvc.store.read.revision import Snapshot
     from ctxvc.store.store import Store
+
+#: `ctxvc run` among the agents: it works in a scope of the session, and reads no file.
+RUN = "run"
 
 
 @command("continue", "ctxvc continue --in codex")
 @click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
-@click.option("--in", "agent", metavar="AGENT", type=click.Choice(AGENTS), required=True,
-              help=f"Where to go on: {', '.join(AGENTS)}.")  # fmt: skip
+@click.option("--in", "agent", metavar="AGENT", type=click.Choice([*AGENTS, RUN]), required=True,
+              help=f"Where to go on: {', '.join(AGENTS)}; or {RUN}, the agent of `ctxvc run`.")  # fmt: skip
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
               help="Take out what a policy lets go, down to so many tokens, as in 80k (nothing).")  # fmt: skip
 @click.option("--policy", "spec", metavar="POLICY", default="",
@@ -42,12 +63,17 @@ def continue_(
     """
     Writes the prompt at REV as a session of AGENT's own, where it looks for them and never over one that is there, and
     prints the command that goes on. What AGENT does then comes back into this session as a scope of its own, by
-    `ctxvc import`, `watch` or `wrap`.
+    `ctxvc import`, `watch` or `wrap`. `ctxvc run` works in such a scope itself.
     """
     if spec and not budget:
         raise click.UsageError("--policy requires --budget")
     if app.output.json and (runs or wraps):
         raise click.UsageError("--json shows what was written: leave out --run and --wrap")
+    if agent == RUN:
+        if wraps:
+            raise click.UsageError("`ctxvc run` records what it does: leave out --wrap")
+        _continue_run(app, revision, budget or 0, spec, runs=runs)
+        return
     if budget:
         revision = _within(app, revision, agent, budget, spec)
     if is_taken_in(agent):
@@ -71,12 +97,9 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
     from ctxvc.core.view.budget import Budget, check
     from ctxvc.policies.run import ask_plan
     from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import StoredSession
 
     with app.store() as store:
-        with StoredSession.open(store, app.session_name(store)) as stored:
-            stored.flush()
-            snapshot = app.revision(stored, revision)
+        snapshot = _snapshot(app, store, revision)
         policy = parsed(spec, app.folder) if spec else usual(app, snapshot.ledger.meta.policy)
         name = _scope(store, snapshot, agent)
         with StoredSession.open(store, snapshot.session, snapshot.scope) as stored:
@@ -91,10 +114,59 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
         return f"{snapshot.session}/{name}"
 
 
+def _snapshot(app: App, store: Store, revision: str) -> Snapshot:
+    """The snapshot at a revision, all complete steps committed."""
+    with StoredSession.open(store, app.session_name(store)) as stored:
+        stored.flush()
+        return app.revision(stored, revision)
+
+
 def _scope(store: Store, snapshot: Snapshot, agent: str) -> str:
     tips = store.tips(snapshot.session)
     names = (f"for-{agent}" if number == 1 else f"for-{agent}-{number}" for number in count(1))
     return next(name for name in names if name not in tips)
+
+
+# --- in `ctxvc run`
+
+
+def _continue_run(app: App, revision: str, budget: int, spec: str, *, runs: bool) -> None:
+    """Opens the scope in which `ctxvc run` goes on, and prints or becomes the command."""
+    from ctxvc.agent import start
+
+    with app.store() as store:
+        snapshot = _snapshot(app, store, revision)
+        policy = parsed(spec, app.folder) if spec else usual(app, snapshot.ledger.meta.policy)
+        folder = worked_in(snapshot, project_root(app.folder).resolve())
+        scope = start.go_on(
+            store, snapshot, policy=policy, folder=folder, window=budget, note=lambda text: app.output.note(safe(text))
+        )
+        with StoredSession.open(store, snapshot.session, scope) as stored:
+            now = revisions.now(stored)
+        exported = Exported(b"", tuple(_unsaid(snapshot, now.ledger)))
+        print_export(app, now, RUN, exported, None, written=True)
+        last = next((row for row in snapshot.ledger.backwards() if row.kind != "dashboard"), None)
+        has_ended = last is not None and last.role == "assistant" and last.kind not in ("tool_use", "other")
+    if app.output.json:
+        return
+    note_losses(app, exported, snapshot)
+    command = ["run", "--resume", f"{snapshot.session}/{scope}"]
+    say(app, GoingOn(folder, [["ctxvc", *command, *(["TASK"] if has_ended else [])]]))
+    if runs:
+        if has_ended and sys.stdin.isatty():
+            app.output.note("what is to be done next? End it with ^D on a line of its own")
+        os.chdir(folder)
+        _become(app, [sys.executable, "-m", "ctxvc", *command, *(["-"] if has_ended else [])])
+
+
+def _unsaid(snapshot: Snapshot, ledger: Ledger) -> Iterator[Loss]:
+    """What of a snapshot the run's prompt has not, or otherwise."""
+    yield from (Loss(name, "the agent's own") for name in ("system", "tools") if getattr(snapshot, name))
+    for row in snapshot.ledger.rows():
+        if row.kind == "thinking" and row.present and is_cut(row, ledger.meta):
+            yield Loss(row.id)
+        elif row.kind == "tool_use" and (tool := tool_of(ledger[row.id])) != row.tool:
+            yield Loss(f"{row.id}.name", tool)
 
 
 # --- the agent's own command
@@ -127,7 +199,10 @@ def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
     """Becomes the agent, or a `wrap` of it with these options."""
     (command,) = going_on.commands or [()]
     if not command:
-        raise NotFound("this agent has no command that continues a session", hint="give it the file that was written")
+        raise NotFound(
+            "this agent has no command that continues a session",
+            hint="its file is written; `ctxvc continue --in run` goes on in the agent of ctxvc",
+        )
     program = shutil.which(command[0], path=app.env.get("PATH"))
     if not program:
         raise NotFound(f"{command[0]} is not installed, or not in PATH", hint="the session is written: run the command")
@@ -135,5 +210,9 @@ def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
     argv = [program, *command[1:]]
     if wrapped is not None:
         argv = [sys.executable, "-m", "ctxvc", "wrap", *wrapped, *command]
+    _become(app, argv)
+
+
+def _become(app: App, argv: list[str]) -> None:
     sys.stdout.flush()
     os.execve(argv[0], argv, dict(app.env))  # noqa: S606 - the agent is the program from here on

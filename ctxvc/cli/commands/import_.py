@@ -43,8 +43,8 @@ def import_(
     ctx: click.Context, paths: tuple[Path, ...], form: str, name: str, final: bool, as_new: bool, no_redact: bool
 ) -> None:
     """PATHS are transcripts or folders of them; - reads one from stdin. Without PATHS: this project's sessions,
-    wherever Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands and pi keep them. Sessions imported before
-    are updated. If the project has no store yet, one is created. Secrets are replaced by marks such as
+    wherever Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands, pi and Qwen Code keep them. Sessions
+    imported before are updated. If the project has no store yet, one is created. Secrets are replaced by marks such as
     [REDACTED:github-token:1a2b3c4d]; --no-redact keeps them.
     """
     app = ctx.ensure_object(App)
@@ -127,7 +127,7 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
         files += [path for _, path in transcripts if path not in files]
         searched += [folder for folder in folders if folder not in searched]
     if not files:
-        hosts = "Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands and pi"
+        hosts = "Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands, pi and Qwen Code"
         where = ", ".join(map(str, searched)) or f"{hosts} have no folder for it"
         raise NotFound(
             f"no recorded session of {app.folder} was found (looked in: {where})",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ctxvc.agent.windows import Window
     from ctxvc.agent.workspace import Workspace
     from ctxvc.session.session import Session
+    from ctxvc.store.log.stored_session import StoredSession
 
 
 #: The most tokens of a reply.
@@ -57,7 +58,7 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
 
 @command("run", 'ctxvc run "the tests fail since yesterday: find out why" --budget 60k')
 @click.argument("task", metavar="[TASK]", default="", callback=or_text)
-@click.option("--resume", metavar="SESSION", default="", help="Continue a run exactly where it stopped.")
+@click.option("--resume", metavar="SESSION[/SCOPE]", default="", help="Continue a run exactly where it stopped.")
 @click.option("--name", metavar="SESSION", default="", help="Name for the new session (run-1, run-2, …).")
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
 @provider_option
@@ -176,6 +177,8 @@ def run(
         _isolated(app.output, hands),
     ):
         watcher = Screen(app.output, event, scripted=chosen.scripted)
+        address = previous[1].address or session.name
+        again = f"`ctxvc run --resume {address}"
         if unanswered := len(session.stored.open_calls):
             app.output.note(
                 f"the run was killed with {counted(unanswered, 'call')} under way; "
@@ -187,7 +190,7 @@ def run(
         elif not start.has_task(session):
             raise BadInput(
                 f"session {session.name} has no task yet",
-                hint=f'`ctxvc run --resume {session.name} "TASK"`',
+                hint=f'{again} "TASK"`',
             )
         setup = run_module.Setup(
             model=chosen,
@@ -199,17 +202,15 @@ def run(
         )
         _check_planner(session, planner, chosen, limits)
         try:
-            with after_failure(f"`ctxvc run --resume {session.name}` continues from there"):
+            with after_failure(f"{again}` continues from there"):
                 ended = run_module.go(session, setup)
         except KeyboardInterrupt:
             watcher.end()
-            app.output.note(
-                f"stopped at once: session {session.name}; `ctxvc run --resume {session.name}` continues it"
-            )
+            app.output.note(f"stopped at once: session {address}; {again}` continues it")
             raise
         finally:
             watcher.end()
-        _print_end(app.output, session, ended, scripted=chosen.scripted)
+        _print_end(app.output, session, ended, address, scripted=chosen.scripted)
     if ended.why in _UNDONE:
         click.get_current_context().exit(_UNDONE[ended.why][1])
 
@@ -304,6 +305,7 @@ def _opened(
     name = previous.session or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
+            _go_to(path, session_name, previous.scope)
             session = Session.open(path, session_name, model=model, policy=policy if spec else "")
         else:
             session = start.begin(
@@ -320,10 +322,19 @@ def _opened(
             AutoPush(app.env)(path)
 
 
+def _go_to(path: Path, session: str, scope: str) -> None:
+    from ctxvc.store.store import Store
+
+    with Store(path) as store:
+        store.set_current_scope(session, scope)
+
+
 class _Previous(NamedTuple):
-    """The settings of a session that is resumed."""
+    """The settings of a session that is resumed, and the scope in which the run is; `address` is how both are named."""
 
     session: str = ""
+    scope: str = ""
+    address: str = ""
     model: str = ""
     budget: int = 0
     window: int = 0
@@ -344,12 +355,26 @@ def _previous(app: App, resume: str) -> tuple[Path, _Previous]:
         return path, _Previous()
     if (path / "HEAD").exists():
         with Store(path) as store:
-            stored = StoredSession.open(store, app.resolved(store, resume))
+            name, slash, scope = resume.partition("/")
+            name = app.resolved(store, name)
+            stored = StoredSession.open(store, name)
+            if scope and scope not in _ancestry(stored):  # else the run went on to another from there
+                stored = StoredSession.open(store, name, scope)
             app.report_damage(stored)
             start.check_begun(stored)
             meta = stored.ledger().meta
-            return path, _Previous(stored.name, meta.model, meta.budget, meta.window)
+            return path, _Previous(name, stored.scope, f"{name}{slash}{scope}", meta.model, meta.budget, meta.window)
     raise NotFound(f"no session {resume[:60]!r}", hint="`ctxvc sessions` lists them")
+
+
+def _ancestry(stored: StoredSession) -> set[str]:
+    """The scope that a session is in, and those that it came from."""
+    scopes: set[str] = set()
+    scope = stored.scope
+    while scope in stored.scopes() and scope not in scopes:
+        scopes.add(scope)
+        scope = stored.ledger(scope).meta.parent
+    return scopes
 
 
 def _workspace(app: App, *, yes: bool, names: tuple[str, ...], sandbox: Sandbox | None) -> Workspace:
@@ -432,7 +457,8 @@ def _show_notes(session: Session, task: str, cap: int) -> None:
             session.append({"role": "user", "content": text}, origin="client")
 
 
-def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool) -> None:
+def _print_end(output: Output, session: Session, ended: Ended, address: str, *, scripted: bool) -> None:
+    """`address` is the session's name, with the scope where that is needed to continue."""
     answer = Ran(
         session=session.name,
         scope=session.scope,
@@ -453,15 +479,15 @@ def _print_end(output: Output, session: Session, ended: Ended, *, scripted: bool
     cost = "" if ended.dollars is None or scripted else f", ${ended.dollars:,.4f}"
     if cost and ended.planner_dollars:
         cost += f" (${ended.planner_dollars:,.4f} of it for the policy's model)"
-    again = f"`ctxvc run --resume {session.name}"
+    again = f"`ctxvc run --resume {address}"
     if ended.why == "said" and not ended.steps:
-        output.note(f'already done: session {session.name}; {again} "TASK"` continues with another task')
+        output.note(f'already done: session {address}; {again} "TASK"` continues with another task')
         return
     how, _ = _UNDONE.get(ended.why, ("done", 0))
     waits = ended.why in ("steps", "tokens", "cost", "stopped")
     more = "" if ended.why == "said" else f"; {again}` continues it" if waits else f'; {again} "TASK"` continues it'
     replies = "reply" if ended.steps == 1 else "replies"
-    output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {session.name}{more}")
+    output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {address}{more}")
 
 
 def _planner_usage(ended: Ended) -> PlannerUsage:

@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.numbering import storable
+from ctxvc.core.prompt import equal_call
 from ctxvc.core.prompt.outline import Piece
 
 Act = Literal["run", "read", "write", "edit", "search", "find", "list", "plan", "fetch"]
@@ -156,6 +159,15 @@ _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
         _Tool("plan", "task_tracker", {"plan.title": "task_list"}, {"command": "plan", **_RISK}),
     ),
     "mini-swe-agent": (_Tool("run", "bash", {"command": "command"}),),
+    "run": (
+        _Tool("run", "bash", {"command": "command", "seconds": "timeout"}),
+        _Tool("read", "read_file", {"path": "path", "first": "first", "count": "lines"}),
+        _Tool("write", "write_file", {"path": "path", "content": "content"}),
+        _Tool("edit", "edit_file", {"path": "path", "old": "old", "new": "new", "all": "all"}),
+        _Tool("search", "search_files", {"pattern": "pattern", "path": "path", "glob": "glob"}),
+        _Tool("find", "list_files", {"pattern": "pattern", "path": "path"}),
+        _Tool("list", "list_files", {"path": "path"}),
+    ),
 }
 
 
@@ -171,6 +183,20 @@ def of_agent(piece: Piece, agent: str) -> Piece:
     if own == (piece.tool, wire.parsed(piece.body, dict)):
         return piece
     return msgspec.structs.replace(piece, tool=own.tool, body=wire.compact(own.arguments), extra={})
+
+
+def shown_as_of_agent(row: Row, body: bytes, agent: str) -> Row:
+    """The row with a note of the call that an agent would have made, which its prompt is to show; itself where it is no
+    call, or there is no equal tool."""
+    arguments = wire.parsed(body, dict) if row.kind == "tool_use" and row.ext == "json" else None
+    if arguments is None:
+        return row
+    metadata = wire.own_metadata(row.extra)
+    own = equal(original(metadata) or Call(row.tool, arguments), agent)
+    noted = equal_call.note(arguments, *own) if own else None
+    if noted is None or storable(noted) != noted:
+        return row
+    return msgspec.structs.replace(row, extra={**row.extra, "ctxvc": {**metadata, "as": noted}})
 
 
 def call_of(piece: Piece) -> Call | None:

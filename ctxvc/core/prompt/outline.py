@@ -21,7 +21,7 @@ from ctxvc.core.ledger.block import PRESENT
 from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
 from ctxvc.core.ledger.pairs import PAIRED, calls_and_results, results_of
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.prompt import stub, tag
+from ctxvc.core.prompt import equal_call, stub, tag
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.prompt.sanitise import OwnText, Piece, sendable
 
@@ -455,6 +455,10 @@ def _piece(slot: Slot, bodies: Bodies, render: int) -> Piece:
         block=row.id,
         tag=tag_of(slot) if render >= tag.SINCE else "",
     )
+    if slot.kind == "tool_use" and (call := equal_call.equal_call(row, body)):
+        original = wire.own_metadata(row.extra).get("original") or {"tool": row.tool, "arguments": call.original}
+        metadata: dict[str, Any] = {"ctxvc": {"original": original}}
+        return msgspec.structs.replace(whole, tool=call.tool, body=wire.compact(call.arguments), extra=metadata)
     if row.kind == "tool_result" and slot.kind != "tool_result":
         return msgspec.structs.replace(whole, body=text.encode(plain_text(body, row.extra)), ext="txt", extra={})
     return msgspec.structs.replace(whole, files={suffix: bodies.file(row, suffix) for suffix in row.files})
@@ -467,7 +471,7 @@ def _own_text(slot: Slot, value: str, *, error: bool, extra: Mapping[str, Any] =
         kind=slot.kind,
         body=text.encode(value),
         call=slot.call,
-        tool=slot.row.tool,
+        tool=equal_call.tool_of(slot.row),
         error=error,
         extra=extra,
         block=slot.group or slot.row.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -14,6 +13,7 @@ from ctxvc.exporters.native import gemini_parts
 from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
+from ctxvc.importers.qwen_code import FORMAT, folder_name, home_folder
 
 _AGENT = "qwen"
 #: The release whose form is written.
@@ -21,8 +21,8 @@ _VERSION = "0.24.4"
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The session. Our importers do not read its format."""
-    content = arriving(conversation, setting, _AGENT, "")
+    """The session."""
+    content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses = list(content.losses)
     envelope = {
@@ -79,12 +79,11 @@ def _reply(turn: Turn, content: Content, model: str, losses: list[Loss]) -> dict
 
 
 def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
-    base = Path(env.get("QWEN_RUNTIME_DIR") or env.get("QWEN_HOME") or home / ".qwen")
-    return base / "projects" / re.sub(r"[^a-zA-Z0-9]", "-", str(project)) / "chats"
+    return home_folder(home, env) / folder_name(project) / "chats"
 
 
 def _resume(identifier: str) -> Sequence[str]:
     return "qwen", "--resume", identifier
 
 
-NATIVE = NativeFormat(agent=_AGENT, format="", write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)

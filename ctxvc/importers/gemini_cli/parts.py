@@ -41,11 +41,12 @@ def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, .
         elif not (after_result and "inlineData" in item):
             value = text_of(item.get("text"))
             is_hosts = by_host or value.startswith(_HOSTS_TEXTS) or (is_split and value not in displayed)
-            parts += _prompt_part(item, "client" if is_hosts or record.get("type") != "user" else "human")
+            parts += prompt_part(item, "client" if is_hosts or record.get("type") != "user" else "human")
     return tuple(parts)
 
 
-def _prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
+def prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
+    """A text or medium that the user sent; nothing for an empty text."""
     match item:
         case {"text": str(value)}:
             return [wire.text_part(value, "user", origin)] if value else []

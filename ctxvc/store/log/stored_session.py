@@ -22,6 +22,7 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Entry, Numbering
 from ctxvc.core.plan.plan import Plan
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, Refused
 from ctxvc.store import pending_plans
 from ctxvc.store.files import locked
@@ -30,11 +31,22 @@ from ctxvc.store.git.fast_import import PackWriter
 from ctxvc.store.log.flush import flush
 from ctxvc.store.log.journal import Change, Damage, Record, encode_record
 from ctxvc.store.log.state import SessionState, format_of
-from ctxvc.store.log.switch import Switch, arrive, begin_empty, branch, check, fork, make_switch, switch_asked, trailer
+from ctxvc.store.log.switch import (
+    Switch,
+    arrive,
+    begin_empty,
+    branch,
+    check,
+    fork,
+    make_switch,
+    switch_asked,
+    take_over,
+    trailer,
+)
 from ctxvc.store.log.transaction import AdmittedEntry, Transaction
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read.commit_reader import Outline, system_and_tools
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, request_files
 
 #: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
 FLUSH_STEPS = 32
@@ -466,6 +478,22 @@ class StoredSession:
             self._flush()
             transaction = Transaction(self._state)
             fork(transaction, requested, source)
+            self._acknowledge(transaction)
+            self._flush_if_possible()
+
+    def take_over(
+        self, name: str, text: str, *, commit: str, ledger: Ledger, bodies: Bodies, system: Any, tools: Any
+    ) -> None:
+        """A new scope that goes on from a commit with this ledger, for an agent with its own system prompt and tools.
+
+        Nobody goes there yet: a stored session of its own is opened on it. Raises: as `fork`.
+        """
+        requested = self._redacted(Switch(name=name, text=text, actor="user", new=True, origin=commit))
+        with self.writing():
+            check(self._state, self.scope, requested)
+            self._flush()
+            transaction = Transaction(self._state)
+            take_over(transaction, requested, ledger, bodies, request_files(system, tools))
             self._acknowledge(transaction)
             self._flush_if_possible()
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
 from ctxvc.core import scope as scoping
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
-from ctxvc.core.ledger.ledger import Meta
-from ctxvc.core.ledger.numbering import Numbering
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.numbering import Body, Numbering
+from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.store.log.journal import SWITCH, Change
 from ctxvc.store.log.state import SessionState
@@ -140,6 +142,46 @@ def fork(transaction: Transaction, switch: Switch, source: str) -> None:
         meta=meta,
         text=switch.text,
     )
+
+
+def take_over(
+    transaction: Transaction, switch: Switch, ledger: Ledger, bodies: Bodies, files: tuple[tuple[str, bytes], ...]
+) -> None:
+    """Adds a scope on top of the commit `switch.origin` whose ledger is this one, with other files of `request/`.
+
+    What of the ledger is not in the commit may wait in its scope's journal, which stays as it is.
+    """
+    before = transaction.state.store.reader.ledger(switch.origin)
+    rows = [row for row in ledger.rows() if row != before.get(row.id)]
+    removed = [msgspec.structs.replace(group, members=()) for group in before.groups.values()]
+    fields = {name: getattr(ledger.meta, name) for name in Meta.__struct_fields__ if name != "counters"}
+    transaction.begin(
+        switch.name,
+        switch.origin,
+        before,
+        actor=switch.actor,
+        counters=ledger.meta.counters,
+        inherit=None,
+        meta={
+            **_meta(before.meta, switch.name, before.meta.scope),
+            **{name: value for name, value in fields.items() if value != getattr(before.meta, name)},
+        },
+        rows=tuple(rows),
+        bodies=tuple(chain.from_iterable(_bodies(row, bodies) for row in rows if before.get(row.id) is None)),
+        groups=tuple(
+            group
+            for group in {**{group.id: group for group in removed}, **ledger.groups}.values()
+            if group != before.groups.get(group.id)
+        ),
+        text=switch.text,
+        without=("request",),
+        files=files,
+    )
+
+
+def _bodies(row: Row, bodies: Bodies) -> Iterator[Body]:
+    yield row.id, "", bodies.body(row)
+    yield from ((row.id, suffix, bodies.file(row, suffix)) for suffix in row.files)
 
 
 def _open(transaction: Transaction, scope: str, switch: Switch) -> None:

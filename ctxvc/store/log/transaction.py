@@ -260,10 +260,13 @@ class Transaction:
         meta: Mapping[str, Any],
         rows: tuple[Row, ...] = (),
         bodies: tuple[Body, ...] = (),
+        groups: tuple[Group, ...] = (),
         text: str = "",
         without: tuple[str, ...] = (),
+        files: tuple[tuple[str, bytes], ...] = (),
     ) -> None:
-        """A new scope on top of what `origin` refers to, where the ledger is `before`."""
+        """A new scope on top of what `origin` refers to, where the ledger is `before`. `files` and `without` are those
+        of a `Change`."""
         self._add(
             scope=scope,
             op="scope",
@@ -272,12 +275,14 @@ class Transaction:
             time=self._time,
             rows=rows,
             bodies=bodies,
+            groups=groups,
             meta=dict(meta),
             subject=f"scope {scope}",
             origin=origin,
             inherit=inherit,
             text=text,
             without=without,
+            files=files,
         )
         self._ledgers[scope] = apply_change(before, self.changes[-1]), len(self.changes)
 

@@ -125,8 +125,9 @@ def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
     """The snapshot at `revision`.
 
     `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now, with SESSION as `session_name.resolve` takes
-    it. `step:12`: the end of that step in the current scope. A commit id of four digits or more. A suffix `~3` goes
-    three commits back. Raises: NotFound, BadInput; Ambiguous where several sessions begin as SESSION does.
+    it. The whole name of a session: its current scope, now. `step:12`: the end of that step in the current scope. A
+    commit id of four digits or more. A suffix `~3` goes three commits back. Raises: NotFound, BadInput; Ambiguous where
+    several sessions begin as SESSION does.
     """
     match = _BACK.fullmatch(revision)
     base, back = match.groups() if match else (revision, "")
@@ -220,6 +221,8 @@ def _base(store: Store, stored: StoredSession, base: str) -> Snapshot:
     if slash and (session := session_name.match(store, name)):
         other = StoredSession.for_reading(store, session, scope)
         return now(other, scope)
+    if store.has(base):
+        return now(StoredSession.for_reading(store, base))
     return at(store, _commit(store, stored, base))
 
 

@@ -23,7 +23,7 @@ from tests.exporters.trips import imported
 from tests.hosts.coding import ROOT, run_ctxvc
 from tests.hosts.wire import play
 from tests.hosts.wire.agents import CLIENTS, Client, Place
-from tests.hosts.wire.model import Script, say
+from tests.hosts.wire.model import Script, call, say, text
 from tests.hosts.wire.tap import Passed, tapped
 from tests.hosts.wire.upstream import serve
 from tests.wire import test_recorder
@@ -134,7 +134,7 @@ def arrival(resuming: Resuming, recording: Path, *, unlimited: bool = True) -> t
 
 def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list[str], list[str], str]:
     """What a client does that goes on with a session, on the wire or imported later: the store's sessions, the new
-    scopes of the first, and the last text in there.
+    scopes of the first, and the last text in there. A sub-agent's do not count: Qwen Code's memory has one.
     """
     client = resuming.program
     with play.laid(client) as (place, env), serve(script := Script()) as upstream:
@@ -152,8 +152,33 @@ def lineage(resuming: Resuming, recording: Path, *, wrapped: bool) -> tuple[list
         with Store(path) as store:
             sessions = store.sessions()
             tips = store.tips(next(name for name in sessions if name.startswith("claude-")))
-        scopes = [scope for scope in tips if scope not in ("main", "side")]
+        scopes = [scope for scope in tips if scope not in ("main", "side") and not scope.startswith("agent-")]
         return sessions, scopes, test_recorder.texts(path, scopes[-1])[-1][1] if len(sessions) == 1 and scopes else ""
+
+
+def of_mini(recording: Path, go_on: str) -> Arrival:
+    """What of a recording's prompt the upstream gets from mini-swe-agent with a class `go_on.GoOn`."""
+    client = next(client for client in CLIENTS if client.name == "mini-openai")
+    with (
+        play.laid(client) as (place, env),
+        _imported(recording) as conversation,
+        serve(script := Script()) as upstream,
+        tapped(upstream.url) as tap,
+    ):
+        session = put("mini-swe-agent", conversation, place, env)
+        native = native_format("mini-swe-agent")
+        assert native.folder
+        file = native.folder(place.project, place.home, env) / next(iter(session.files))
+        (place.project / "go_on.py").write_text(go_on)
+        own = {**env, **play.filled(client, tap.url), "PYTHONPATH": str(place.project), "GO_ON": str(file)}
+        done = [text("That is all."), call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")]
+        script.begin([done], [], compacts=False)
+        flags = ("--agent-class", "go_on.GoOn", "-m", "openai/gpt-4.1", "-y", "--exit-immediately", "-t", ASKED)
+        _run([*play.pointed(client, tap.url), *flags], place, own)
+        request = next(one for one in tap.passed() if _goes_on(one))
+        setting = Setting(folder=place.project, time=datetime.now(timezone.utc))
+        content = arriving(conversation, setting, "mini-swe-agent", native.format)
+        return compared(list(of_pieces(content.pieces)), of_request(request.path, request.body))
 
 
 @contextmanager

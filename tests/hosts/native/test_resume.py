@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.native.clients import RESUMING, Resuming, arrival, lineage
+from tests.hosts.coding import ROOT
+from tests.hosts.native.clients import RESUMING, Resuming, arrival, lineage, of_mini
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -86,13 +88,17 @@ def test_what_a_client_shortens_by_itself_is_named(agent: str) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_a_client_does_then_is_a_scope_of_the_session(resuming: Resuming, wrapped: bool) -> None:
-    """But for Qwen Code's own files, which nothing imports."""
-    if resuming.agent == "qwen" and not wrapped:
-        pytest.skip("nothing imports its files")
     sessions, scopes, text = lineage(resuming, DATA / "recorded" / "claude-code.jsonl", wrapped=wrapped)
 
-    if resuming.agent == "qwen":
-        assert (len(sessions), scopes) == (2, [])
-        return
     assert (len(sessions), len(scopes), text) == (1, 1, "Goodbye.")
     assert scopes[0].startswith(resuming.agent)
+
+
+def test_mini_swe_agent_goes_on_with_the_class_of_the_how_to() -> None:
+    page = (ROOT / "docs" / "how-to" / "continue-elsewhere.md").read_text()
+    (go_on,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+    arrived = of_mini(DATA / "recorded" / "claude-code.jsonl", go_on)
+
+    assert arrived.arrived
+    assert (arrived.missing, arrived.twice, arrived.unpaired) == ([], [], [])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ctxvc.cli.agents_session import AGENTS
+from ctxvc.cli.commands.continue_ import RUN
 from tests.hosts.report import samples
 from tests.hosts.report.conftest import Visit
 
@@ -193,3 +195,33 @@ def test_the_theme_is_switched_and_stays(visit: Visit, session_page: Path) -> No
     page.keyboard.press("t")
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_button_shows_the_command_that_goes_on_from_the_call_that_is_looked_at(
+    visit: Visit, session_page: Path
+) -> None:
+    commits = samples.session()["calls"].get("commit") or []
+    page = visit(session_page, "#/prompt/20")
+    page.get_by_role("button", name="Continue").click()
+    dialog = page.locator("dialog[open]")
+    command, start = dialog.locator("code.command"), commits[19][:12] if commits else samples.session()["session"]
+
+    assert command.inner_text() == f"ctxvc continue {start} --in claude-code"
+    dialog.locator("select").select_option("run")
+    assert command.inner_text() == f"ctxvc continue {start} --in run"
+    assert ("call 20" in dialog.inner_text(), "ctxvc run" in dialog.inner_text()) == (bool(commits), True)
+    box, around = command.bounding_box(), dialog.bounding_box()
+    assert around["x"] < box["x"] and box["x"] + box["width"] < around["x"] + around["width"]
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("button", name="Continue").click()
+    assert not commits or commits[20][:12] in command.inner_text()
+
+
+def test_the_agents_of_the_button_are_those_of_the_command(visit: Visit, session_page: Path) -> None:
+    page = visit(session_page)
+    page.get_by_role("button", name="Continue").click()
+
+    shown = page.locator("dialog[open] option").all_text_contents()
+    assert shown == [name for name in (*AGENTS, RUN) if name != "mini-swe-agent"]
