@@ -1,15 +1,16 @@
 """Search: the blocks that fit a question best, in one store or several, without reading all of them.
 
-The index names the bodies that have the words, and the bodies themselves say how well they fit. Of more than 200 bodies
-with all the words, the 200 added last are looked at.
+The index names the bodies that have the words, and the bodies themselves say how well they fit. The 200 are read that
+promise most by what the index knows of them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
@@ -24,17 +25,17 @@ from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection import text_index
 from ctxvc.inspection.bodies import Place, blob_id
 from ctxvc.inspection.indexed_bodies import Progress, refresh, text_of
-from ctxvc.inspection.text_index import DamagedIndex, IndexedBody, TextIndex
+from ctxvc.inspection.text_index import COUNTED, Candidate, DamagedIndex, IndexedBody, TextIndex, Within
 from ctxvc.store.git.objects import Objects, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
 LOOKED_AT, _READ, _COPIES = 200, 300, 800
-#: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
-_ENOUGH = 60
-#: Characters of a text in which its words are counted.
-_COUNTED = 30_000
+#: The rarest words, by which bodies are looked for that lack others.
+_WORDS = 6
+#: Up to so many sessions are looked for by a word each.
+_AS_FACTS = 8
 #: All times.
 EVER = (-(1 << 62), 1 << 62)
 
@@ -51,11 +52,20 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     since: int = EVER[0]
     until: int = EVER[1]
 
-    def facts(self) -> list[list[str]]:
+    @property
+    def _many_sessions(self) -> Sequence[str]:
+        """The sessions, where they are too many to be looked for by a word each."""
+        return self.sessions if len(self.sessions) > _AS_FACTS else ()
+
+    def _facts(self) -> list[list[str]]:
         """The facts of a body of which it must have one each."""
         fields = {"k": self.kinds, "a": self.agents, "f": [file.removeprefix("./") for file in self.files],
-                  "s": self.sessions}  # fmt: skip
+                  "s": () if self._many_sessions else self.sessions}  # fmt: skip
         return [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
+
+    def within(self) -> Within:
+        """The same for the index."""
+        return Within(facts=self._facts(), since=self.since, until=self.until, sessions=self._many_sessions)
 
 
 class Fitting(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,14 +103,14 @@ def searched(
     now: float,
     limit: int,
     *,
-    accepts: Callable[[Row], bool] = lambda _: True,
+    accepts: Callable[[Place], bool] = lambda _: True,
     project: str = "",
     unreadable: list[CtxvcError],
     progress: Progress = lambda *_: None,
 ) -> Searched:
     """The `limit` best blocks of a store, whose index is brought up to date first.
 
-    `now` are seconds since 1970; only blocks whose row `accepts` allows count. The errors of sessions that cannot be
+    `now` are seconds since 1970; only blocks whose place `accepts` allows count. The errors of sessions that cannot be
     read go into `unreadable`. An index that is damaged is made anew. Raises: Conflict, CtxvcError.
     """
     index = TextIndex(store)
@@ -119,12 +129,12 @@ def best(results: Sequence[Searched], now: float, limit: int) -> list[Fitting]:
     for result in results:
         having.update(result.having)
     bodies = sum(result.bodies for result in results)
-    score = _Score(having, bodies, sum(result.characters for result in results), now)
+    score = Score(having, bodies, sum(result.characters for result in results), now)
     fitting = [one for result in results for one in result.fitting]
     return sorted(fitting, key=lambda one: -score(one.counts, one.size, one.time))[:limit]
 
 
-class _Score:
+class Score:
     """How well a body fits, by its counts, size and time."""
 
     def __init__(self, having: Mapping[str, int], bodies: int, characters: int, now: float) -> None:
@@ -147,11 +157,11 @@ def _searched(
     frequency = index.counts(dict.fromkeys(word for term in query for word in term.parts))
     having = {term.text: min(frequency[word] for word in term.parts) if frequency else 0 for term in query}
     bodies, characters = index.totals()
-    score = _Score(having, bodies, characters, now)
+    score = Score(having, bodies, characters, now)
     with unhashed():
         candidates = []
-        for copies in _candidates(index, frequency, filters):
-            if counts := reader.counts(copies[0]):  # a phrase need not stand where its words do
+        for copies in _candidates(index, query, frequency, score, filters):
+            if copies and (counts := reader.counts(copies[0])):  # a phrase need not stand where its words do
                 candidates.append((copies, counts))
             if len(candidates) == LOOKED_AT:
                 break
@@ -162,24 +172,49 @@ def _searched(
     )
 
 
-def _candidates(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> list[list[IndexedBody]]:
-    """The bodies that may fit best, each with its copies in other sessions: those with all the words, then, while there
-    are few, those with all but the most common ones, at last those with any."""
+def _candidates(
+    index: TextIndex, query: Sequence[Term], frequency: Mapping[str, int], score: Score, filters: Filters
+) -> list[list[IndexedBody]]:
+    """The bodies that promise most, each with its copies in other sessions, by what the index knows: size, time, and
+    roughly how often each word stands there."""
+    counts = _rough_counts(index, frequency, filters)
+    promise: dict[Candidate, float] = {}
+    for candidate, words in counts.items():
+        terms = {term.text: min(words.get(word, 0) for word in term.parts) for term in query}
+        there = {term: count for term, count in terms.items() if count}
+        promise[candidate] = score(there, candidate.size, candidate.time)
+    by_blob: dict[bytes, list[int]] = {}
+    for candidate in heapq.nlargest(_COPIES, promise, key=promise.__getitem__):
+        by_blob.setdefault(candidate.blob, []).append(candidate.number)
+    chosen = list(by_blob.values())[:_READ]
+    bodies = index.bodies(chain.from_iterable(chosen))
+    return [[bodies[number] for number in copies if number in bodies] for copies in chosen]
+
+
+def _rough_counts(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> dict[Candidate, dict[str, int]]:
+    """The bodies to choose from, with words that they have and how often they do at least: of those with all words,
+    with all but the most common ones, and with each of the rarest, so often or once, the ones added last."""
     rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
-    levels = [rarest[:count] for count in range(len(rarest), 0, -1)] + [[word] for word in rarest[1:]]
-    by_blob: dict[bytes, dict[IndexedBody, None]] = {}
-    for level in levels:
-        for body in index.newest(level, filters.facts(), filters.since, filters.until, _COPIES):
-            by_blob.setdefault(body.blob, {})[body] = None
-        if len(by_blob) >= _ENOUGH:
-            break
-    return [list(copies) for copies in by_blob.values()][:_READ]
+    together = [rarest[:count] for count in range(len(rarest), 1, -1)][:_WORDS]
+    steps = (1, *text_index.OFTEN)
+    asked = [*(dict.fromkeys(words, 1) for words in together),
+             *(dict.fromkeys(words, least) for words in together[:1] for least in text_index.OFTEN),
+             *({word: least} for word in rarest[:_WORDS] for least in steps)]  # fmt: skip
+    queries = [
+        [word if least == 1 else text_index.often(word, least) for word, least in words.items()] for words in asked
+    ]
+    counts: dict[Candidate, dict[str, int]] = {}
+    for words, found in zip(asked, index.newest(queries, filters.within(), _COPIES), strict=False):
+        for candidate in found:
+            own = counts.setdefault(candidate, {})
+            own.update((word, least) for word, least in words.items() if least > own.get(word, 0))
+    return counts
 
 
 class _Reader:
     """Reads what the index names from the store itself."""
 
-    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Row], bool], project: str) -> None:
+    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Place], bool], project: str) -> None:
         self._store = store
         self._objects = Objects(store.repository)
         self._query = query
@@ -191,22 +226,24 @@ class _Reader:
     def counts(self, body: IndexedBody) -> dict[str, int]:
         """How often each term stands in a body; in the beginning of a long one, if one does there."""
         text = self._text(body)
-        head = relevance.frequencies(relevance.folded(text[:_COUNTED]), self._query)
-        return head or relevance.frequencies(relevance.folded(text[_COUNTED:]), self._query)
+        head = relevance.frequencies(relevance.folded(text[:COUNTED]), self._query)
+        return head or relevance.frequencies(relevance.folded(text[COUNTED:]), self._query)
 
     def fitting(
         self, copies: Sequence[IndexedBody], counts: Mapping[str, int], weights: Mapping[str, float]
     ) -> Fitting | None:
         """The block, as it stands in its session now; None if it does not, or is not accepted."""
         for number, body in enumerate(copies):
-            if (row := self._row(body)) is not None and self._accepts(row):
+            if (row := self._row(body)) is None:
+                continue
+            place = Place(body.session, body.scope, row, self._project)
+            if self._accepts(place):
                 text = self._text(body)
                 line = relevance.best_line(relevance.folded(text), self._query, weights)
                 excerpt, start, stop = _excerpt(text, line)
                 return Fitting(
-                    place=Place(body.session, body.scope, row, self._project), time=body.time, line=line.number,
-                    text=excerpt, start=start, stop=stop, counts=counts, size=body.size,
-                    copies=len(copies) - number - 1,
+                    place=place, time=body.time, line=line.number, text=excerpt, start=start, stop=stop,
+                    counts=counts, size=body.size, copies=len(copies) - number - 1,
                 )  # fmt: skip
         return None
 

@@ -313,7 +313,7 @@ def _ranked(session: Session, call: offer.SearchArguments) -> offer.Searched:
     unreadable: list[CtxvcError] = []
     result = searched(
         session.store, terms(call.pattern), filters, now, SHOWN,
-        accepts=lambda row: row.state != "deleted", unreadable=unreadable,
+        accepts=lambda place: place.row.state != "deleted", unreadable=unreadable,
     )  # fmt: skip
     matches = [
         offer.Found(

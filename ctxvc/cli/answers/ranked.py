@@ -112,7 +112,7 @@ class _Question:
                 search.within(self._filters, sessions),
                 self.now,
                 self.limit,
-                accepts=self._accepts,
+                accepts=lambda place: self._accepts(place.row),
                 project=project,
                 unreadable=self._unreadable,
                 progress=progress.reach,

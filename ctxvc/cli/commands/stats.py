@@ -80,14 +80,9 @@ def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
 
 
 def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
-    """The sessions that a remote has; those that are not here are named."""
     from ctxvc.cli.remotes import remote_sessions
-    from ctxvc.sharing import browse
 
-    remote = remotes.find(store, name)
-    names = browse.newest(remote_sessions.fetched(app, remote))
-    remote_sessions.note_missing(app, store)
-    return names
+    return remote_sessions.names(app, store, name)
 
 
 def _item(line: Line) -> StatsItem:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
@@ -60,6 +62,16 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
             pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
             app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+
+
+def names(app: App, store: Store, name: str) -> Collection[str]:
+    """The sessions that a remote has, whether here or not; what is not here, or longer there, is noted.
+
+    Raises: NotFound if there is no such remote; as `indexes.fetch`.
+    """
+    theirs = browse.newest(fetched(app, remotes.find(store, name)))
+    note_missing(app, store)
+    return theirs
 
 
 def fetched(app: App, remote: Remote) -> Indexes:
