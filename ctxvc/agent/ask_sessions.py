@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,12 +23,12 @@ from ctxvc.agent.workspace import Outcome
 from ctxvc.core import relevance
 from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger import name_rules
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.inspection.bodies import Place
+from ctxvc.inspection.filters import Filters, filters, within
 from ctxvc.inspection.indexed_bodies import Progress
-from ctxvc.inspection.search import EVER, Filters, Fitting, best, searched, within
+from ctxvc.inspection.search import Fitting, best, searched
 from ctxvc.phrases import READER
 from ctxvc.session.context import budget_fields
 from ctxvc.session.session import Session
@@ -54,8 +54,6 @@ FITTING = 20
 #: What the session of a question is called, with its number.
 NAME = "ask-"
 _OF_A_QUESTION = re.compile(rf"{NAME}[0-9]+")
-_DAY = 86_400
-_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class SearchSessions(Arguments, frozen=True, kw_only=True):
@@ -66,7 +64,8 @@ class SearchSessions(Arguments, frozen=True, kw_only=True):
     kind: Annotated[str, describe("only blocks of this kind, as in user, tool_use, tool_result")] = ""
     agent: Annotated[str, describe("only sessions of this agent, as in codex")] = ""
     file: Annotated[str, describe("only calls that name this file, and their results")] = ""
-    days: Annotated[int, describe("only the last so many days")] = 0
+    since: Annotated[str, describe("only since then, as in 2026-02-10 or 3d")] = ""
+    until: Annotated[str, describe("only until then")] = ""
 
 
 TOOLS = (definition("search_sessions", SearchSessions), definition("read_block", ReadBlock))
@@ -166,30 +165,30 @@ class Recordings:
     # --- search
 
     def _search(self, arguments: SearchSessions) -> Outcome:
-        if arguments.kind and arguments.kind not in _KINDS:
-            raise BadInput(f"{one_line(arguments.kind, 40)!r} is no kind", hint=f"use one of {', '.join(_KINDS)}")
-        filters = Filters(
-            kinds=[kind for kind in _KINDS if kind == arguments.kind],
+        asked = filters(
+            time.time(),
+            kinds=[arguments.kind] if arguments.kind else [],
             agents=[arguments.agent] if arguments.agent else [],
             files=[arguments.file] if arguments.file else [],
             sessions=[arguments.session] if arguments.session else [],
-            since=int(time.time() - arguments.days * _DAY) if arguments.days > 0 else EVER[0],
+            since=arguments.since,
+            until=arguments.until,
         )
         known = len(self._unreadable)
-        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), filters)))
+        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), asked)))
         if more := len(self._unreadable) - known:
             lines.append(f"({more} sessions could not be read)")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
     def _fitting(
-        self, query: Sequence[relevance.Term], filters: Filters, progress: Progress = lambda *_: None
+        self, query: Sequence[relevance.Term], wanted: Filters, progress: Progress = lambda *_: None
     ) -> list[Fitting]:
         if not query:
             return []
         now = time.time()
         results = []
         for label, source in self._sources.items():
-            asked = _narrowed(filters, label, source.sessions)
+            asked = _narrowed(wanted, label, source.sessions)
             if asked is None:
                 continue
             try:
@@ -266,13 +265,13 @@ def _counts(place: Place) -> bool:
     return place.row.state != "deleted" and not _OF_A_QUESTION.fullmatch(place.session)
 
 
-def _narrowed(filters: Filters, label: str, sessions: Collection[str] | None) -> Filters | None:
+def _narrowed(wanted: Filters, label: str, sessions: Collection[str] | None) -> Filters | None:
     """The filters within the sessions of a source; None if none of them is wanted."""
-    asked = [name.removeprefix(f"{label}/") if label else name for name in filters.sessions]
+    asked = [name.removeprefix(f"{label}/") if label else name for name in wanted.sessions]
     if sessions is None:
-        return within(filters, asked)
-    wanted = [name for name in sessions if not asked or name in asked]
-    return within(filters, wanted) if wanted else None
+        return within(wanted, asked)
+    names = [name for name in sessions if not asked or name in asked]
+    return within(wanted, names) if names else None
 
 
 def _where(place: Place) -> str:

@@ -15,7 +15,6 @@ from itertools import chain, islice
 import msgspec
 
 from ctxvc.core import relevance
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.patterns import Match
 from ctxvc.core.prompt import truncation
@@ -24,48 +23,21 @@ from ctxvc.core.relevance import Term
 from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection import text_index
 from ctxvc.inspection.bodies import Place, blob_id
+from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.indexed_bodies import Progress, refresh, text_of
-from ctxvc.inspection.text_index import COUNTED, Candidate, DamagedIndex, IndexedBody, TextIndex, Within
+from ctxvc.inspection.text_index import COUNTED, OFTEN, Candidate, DamagedIndex, IndexedBody, TextIndex, Within, often
 from ctxvc.store.git.objects import Objects, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
 LOOKED_AT, _READ, _COPIES = 200, 300, 800
-#: The rarest words, by which bodies are looked for that lack others.
-_WORDS = 6
+#: Bodies that are chosen from, of those with several words together, and with a single one.
+_TOGETHER, _ALONE = 800, 500
 #: Up to so many sessions are looked for by a word each.
 _AS_FACTS = 8
-#: All times.
-EVER = (-(1 << 62), 1 << 62)
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched; of a field that is empty, all. `agents` are formats of recordings, such as `claude-code`;
-    `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
-    and `until` bound the time of the block's step, in seconds since 1970."""
-
-    kinds: Sequence[Kind] = ()
-    agents: Sequence[str] = ()
-    files: Sequence[str] = ()
-    sessions: Sequence[str] = ()
-    since: int = EVER[0]
-    until: int = EVER[1]
-
-    @property
-    def _many_sessions(self) -> Sequence[str]:
-        """The sessions, where they are too many to be looked for by a word each."""
-        return self.sessions if len(self.sessions) > _AS_FACTS else ()
-
-    def _facts(self) -> list[list[str]]:
-        """The facts of a body of which it must have one each."""
-        fields = {"k": self.kinds, "a": self.agents, "f": [file.removeprefix("./") for file in self.files],
-                  "s": () if self._many_sessions else self.sessions}  # fmt: skip
-        return [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
-
-    def within(self) -> Within:
-        """The same for the index."""
-        return Within(facts=self._facts(), since=self.since, until=self.until, sessions=self._many_sessions)
+#: The rarest words, by which bodies are looked for that lack others.
+_WORDS = 6
 
 
 class Fitting(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,11 +118,6 @@ class Score:
         return relevance.aged(relevance.score(counts, self.weights, size, self._average), self._now - time)
 
 
-def within(filters: Filters, sessions: Sequence[str]) -> Filters:
-    """The same, of these sessions alone."""
-    return msgspec.structs.replace(filters, sessions=sessions)
-
-
 def _searched(
     index: TextIndex, reader: _Reader, query: Sequence[Term], filters: Filters, now: float, limit: int
 ) -> Searched:
@@ -177,38 +144,51 @@ def _candidates(
 ) -> list[list[IndexedBody]]:
     """The bodies that promise most, each with its copies in other sessions, by what the index knows: size, time, and
     roughly how often each word stands there."""
-    counts = _rough_counts(index, frequency, filters)
-    promise: dict[Candidate, float] = {}
-    for candidate, words in counts.items():
-        terms = {term.text: min(words.get(word, 0) for word in term.parts) for term in query}
-        there = {term: count for term, count in terms.items() if count}
-        promise[candidate] = score(there, candidate.size, candidate.time)
+    words = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
+    terms: dict[tuple[int, ...], dict[str, int]] = {}
+
+    def promise(candidate: Candidate) -> float:
+        counts = tuple(rough[candidate])
+        if counts not in terms:
+            of_word = dict(zip(words, counts, strict=True))
+            least = {term.text: min(of_word.get(word, 0) for word in term.parts) for term in query}
+            terms[counts] = {term: count for term, count in least.items() if count}
+        _, time, size, _ = candidate
+        return score(terms[counts], size, time)
+
+    rough = _rough_counts(index, words, filters)
     by_blob: dict[bytes, list[int]] = {}
-    for candidate in heapq.nlargest(_COPIES, promise, key=promise.__getitem__):
-        by_blob.setdefault(candidate.blob, []).append(candidate.number)
+    for number, _, _, blob in heapq.nlargest(_COPIES, rough, key=promise):
+        by_blob.setdefault(blob, []).append(number)
     chosen = list(by_blob.values())[:_READ]
     bodies = index.bodies(chain.from_iterable(chosen))
     return [[bodies[number] for number in copies if number in bodies] for copies in chosen]
 
 
-def _rough_counts(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> dict[Candidate, dict[str, int]]:
-    """The bodies to choose from, with words that they have and how often they do at least: of those with all words,
-    with all but the most common ones, and with each of the rarest, so often or once, the ones added last."""
-    rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
-    together = [rarest[:count] for count in range(len(rarest), 1, -1)][:_WORDS]
-    steps = (1, *text_index.OFTEN)
-    asked = [*(dict.fromkeys(words, 1) for words in together),
-             *(dict.fromkeys(words, least) for words in together[:1] for least in text_index.OFTEN),
-             *({word: least} for word in rarest[:_WORDS] for least in steps)]  # fmt: skip
-    queries = [
-        [word if least == 1 else text_index.often(word, least) for word, least in words.items()] for words in asked
-    ]
-    counts: dict[Candidate, dict[str, int]] = {}
-    for words, found in zip(asked, index.newest(queries, filters.within(), _COPIES), strict=False):
-        for candidate in found:
-            own = counts.setdefault(candidate, {})
-            own.update((word, least) for word, least in words.items() if least > own.get(word, 0))
-    return counts
+def _rough_counts(index: TextIndex, words: Sequence[str], filters: Filters) -> dict[Candidate, list[int]]:
+    """The bodies to choose from, with how often they have each word at least, as far as that is known: those added last
+    of those with all `words`, the rarest first, with all but the last ones, and with each, so often or once."""
+    numbers = range(len(words))
+    together = [numbers[:count] for count in range(len(words), 1, -1)][:_WORDS]
+    asked = [(level, 1) for level in together] + [(level, least) for level in together[:1] for least in OFTEN]
+    alone = [([number], least) for number in numbers[:_WORDS] for least in (1, *OFTEN)]
+    rough: dict[Candidate, list[int]] = {}
+    for group, limit in ((asked, _TOGETHER), (alone, _ALONE)):
+        queries = [[often(words[number], least) for number in level] for level, least in group]
+        for (level, least), found in zip(group, index.newest(queries, _within(filters), limit), strict=False):
+            for candidate in found:
+                counts = rough.get(candidate) or rough.setdefault(candidate, [0] * len(words))
+                for number in level:
+                    counts[number] = max(counts[number], least)
+    return rough
+
+
+def _within(filters: Filters) -> Within:
+    """The filters as the index knows them: few sessions by a word each."""
+    many = filters.sessions if len(filters.sessions) > _AS_FACTS else ()
+    fields = {"k": filters.kinds, "a": filters.agents, "f": filters.names, "s": () if many else filters.sessions}
+    facts = [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
+    return Within(facts=facts, since=filters.since, until=filters.until, sessions=many)
 
 
 class _Reader:

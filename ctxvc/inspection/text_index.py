@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,10 @@ _FACT, _OFTEN = "\ue000", "\ue001\ue002\ue003"
 _PRIVATE = re.compile("[\ue000-\uf8ff\0]")
 
 
+#: What the index has of a body to choose it by: its number there, its time, size and blob.
+Candidate: TypeAlias = tuple[int, int, int, bytes]
+
+
 class DamagedIndex(Conflict):
     """Raised for an index that could not be read. It is gone, and will be made anew."""
 
@@ -70,15 +74,6 @@ class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     size: int
     form: int
-    blob: bytes
-
-
-class Candidate(NamedTuple):
-    """What the index has of a body to choose it by: its number there, and as `IndexedBody` has them."""
-
-    number: int
-    time: int
-    size: int
     blob: bytes
 
 
@@ -169,7 +164,7 @@ class TextIndex:
                 assert database is not None
                 match = " AND ".join([*map(_quoted, words), *facts])
                 given = (match, within.since, within.until, not within.sessions, sessions, limit)
-                found.append(list(map(Candidate._make, database.execute(_NEWEST, given))))
+                found.append(database.execute(_NEWEST, given).fetchall())
         return found
 
     def bodies(self, numbers: Iterable[int]) -> dict[int, IndexedBody]:
@@ -305,8 +300,8 @@ def fact(name: str, value: str) -> str:
 
 
 def often(word: str, least: int) -> str:
-    """The word that a body has in whose beginning `word` stands so often, which is one of `OFTEN`."""
-    return f"{_OFTEN[OFTEN.index(least)]}{word}"
+    """The word that a body has in which `word` stands: once, or in its beginning so often, which is one of `OFTEN`."""
+    return word if least == 1 else f"{_OFTEN[OFTEN.index(least)]}{word}"
 
 
 def _document(text: str, facts: Iterable[str]) -> str:

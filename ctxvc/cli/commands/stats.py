@@ -14,10 +14,10 @@ from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
 from ctxvc.cli.terminal import charts
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.cli.terminal.story import seconds_of
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import remotes
 from ctxvc.store.store import Store
+from ctxvc.store.timestamp import seconds_of
 from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
