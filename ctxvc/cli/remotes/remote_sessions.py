@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import browse, indexes, remotes
 from ctxvc.sharing.index import SessionEntry
@@ -18,12 +19,13 @@ from ctxvc.store.store import Store
 _NAMED = 5
 
 
-def show(app: App, name: str) -> None:
-    """Prints the sessions on a remote; offline, those last fetched, with a note."""
+def show(app: App, name: str, *, notes: bool) -> None:
+    """Prints the sessions on a remote, with `notes` those that have the project's, too; offline, those last fetched,
+    with a note."""
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
-        items = _items(store, theirs)
+        items = [item for item in _items(store, theirs) if notes or not name_rules.has_project_notes(item.name)]
     answer = RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored))
     app.output.answer(answer, table_of(RemoteSession, items))
     if app.output.json:
