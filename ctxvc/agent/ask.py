@@ -120,9 +120,9 @@ class Recording:
 
     def cited(self, answer: str) -> list[Citation]:
         """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._found)
+        return citations(answer, self._citation)
 
-    def _found(self, address: Address, handle: str, block: str) -> Citation:
+    def _citation(self, address: Address, handle: str, block: str) -> Citation:
         recorded = self._recorded
         place = f"{address.session}/{address.scope}" if address.session else address.scope
         own = sorted(recorded.scopes(), key=lambda name: name != recorded.scope)

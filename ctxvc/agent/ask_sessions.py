@@ -25,8 +25,9 @@ from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, CtxvcError, NotFound
+from ctxvc.inspection import filters as filtering
 from ctxvc.inspection.bodies import Place
-from ctxvc.inspection.filters import Filters, filters, within
+from ctxvc.inspection.filters import Filters, within
 from ctxvc.inspection.indexed_bodies import Progress
 from ctxvc.inspection.search import Fitting, best, searched
 from ctxvc.phrases import READER
@@ -104,8 +105,8 @@ def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Sessi
 def in_memory(*, model: str, window: int = 0) -> Session:
     """A session of which nothing is kept: what several projects have is in no single one's store."""
     session = Session(MemorySession("question", system=SYSTEM, tools=list(TOOLS)), meter=Meter(None))
-    given = budget(window)
-    session.set(model=model, **(budget_fields(given) if isinstance(given, Budget) else {}))
+    limit = budget(window)
+    session.set(model=model, **(budget_fields(limit) if isinstance(limit, Budget) else {}))
     session.begin()
     return session
 
@@ -149,7 +150,7 @@ class Recordings:
         """The outcome of the tool; a failure is one too."""
         try:
             if name == "read_block":
-                return self._read(parsed(arguments, ReadBlock))
+                return self._block(parsed(arguments, ReadBlock))
             if name == "search_sessions":
                 return self._search(parsed(arguments, SearchSessions))
             raise BadInput(f"no tool {name[:60]!r}")
@@ -160,12 +161,12 @@ class Recordings:
 
     def cited(self, answer: str) -> list[Citation]:
         """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._cited)
+        return citations(answer, self._citation)
 
     # --- search
 
     def _search(self, arguments: SearchSessions) -> Outcome:
-        asked = filters(
+        filters = filtering.parsed(
             time.time(),
             kinds=[arguments.kind] if arguments.kind else [],
             agents=[arguments.agent] if arguments.agent else [],
@@ -174,28 +175,28 @@ class Recordings:
             since=arguments.since,
             until=arguments.until,
         )
-        known = len(self._unreadable)
-        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), asked)))
-        if more := len(self._unreadable) - known:
+        before = len(self._unreadable)
+        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), filters)))
+        if more := len(self._unreadable) - before:
             lines.append(f"({more} sessions could not be read)")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
     def _fitting(
-        self, query: Sequence[relevance.Term], wanted: Filters, progress: Progress = lambda *_: None
+        self, query: Sequence[relevance.Term], filters: Filters, progress: Progress = lambda *_: None
     ) -> list[Fitting]:
         if not query:
             return []
         now = time.time()
         results = []
         for label, source in self._sources.items():
-            asked = _narrowed(wanted, label, source.sessions)
-            if asked is None:
+            narrowed = _narrowed(filters, label, source.sessions)
+            if narrowed is None:
                 continue
             try:
                 with Store(source.path) as store:
                     results.append(
                         searched(
-                            store, query, asked, now, FITTING, accepts=_counts, project=label,
+                            store, query, narrowed, now, FITTING, accepts=_counts, project=label,
                             unreadable=self._unreadable, progress=progress,
                         )
                     )  # fmt: skip
@@ -213,9 +214,9 @@ class Recordings:
 
     # --- blocks
 
-    def _read(self, arguments: ReadBlock) -> Outcome:
-        given = arguments.block.strip().strip("[]")
-        address = addresses.parse(given)
+    def _block(self, arguments: ReadBlock) -> Outcome:
+        text = arguments.block.strip().strip("[]")
+        address = addresses.parse(text)
         if address is None:
             raise BadInput(f"{arguments.block[:80]!r} is no handle of a block", hint=f"write it as in {self.example}")
         source, session, scope = self._place(address)
@@ -246,7 +247,7 @@ class Recordings:
             raise NotFound(f"session {session[:60]!r} is not asked", hint="search_sessions finds those that are")
         return source, session, scope
 
-    def _cited(self, address: Address, handle: str, block: str) -> Citation:
+    def _citation(self, address: Address, handle: str, block: str) -> Citation:
         try:
             source, session, scope = self._place(address)
             with Store(source.path) as store:
@@ -265,13 +266,13 @@ def _counts(place: Place) -> bool:
     return place.row.state != "deleted" and not _OF_A_QUESTION.fullmatch(place.session)
 
 
-def _narrowed(wanted: Filters, label: str, sessions: Collection[str] | None) -> Filters | None:
+def _narrowed(filters: Filters, label: str, sessions: Collection[str] | None) -> Filters | None:
     """The filters within the sessions of a source; None if none of them is wanted."""
-    asked = [name.removeprefix(f"{label}/") if label else name for name in wanted.sessions]
+    names = [name.removeprefix(f"{label}/") if label else name for name in filters.sessions]
     if sessions is None:
-        return within(wanted, asked)
-    names = [name for name in sessions if not asked or name in asked]
-    return within(wanted, names) if names else None
+        return within(filters, names)
+    common = [name for name in sessions if not names or name in names]
+    return within(filters, common) if common else None
 
 
 def _where(place: Place) -> str:

@@ -73,7 +73,7 @@ def folded(text: str) -> str:
     return lower if lower.isascii() else _ACCENT.sub("", unicodedata.normalize("NFD", lower))
 
 
-def words(text: str) -> list[str]:
+def parts(text: str) -> list[str]:
     """The words of a text, as the parts of terms are."""
     return _WORD.findall(folded(text))
 
@@ -117,7 +117,7 @@ def terms(query: str) -> tuple[Term, ...]:
 
 def of_question(question: str) -> tuple[Term, ...]:
     """The terms of a question as a person asks it: its words, of many the longest. Empty where it has none."""
-    by_word = dict.fromkeys(word for word in words(question[:_READ]) if len(word) > 1 or _LETTER.match(word))
+    by_word = dict.fromkeys(word for word in parts(question[:_READ]) if len(word) > 1 or _LETTER.match(word))
     longest = set(sorted(by_word, key=len, reverse=True)[:MOST_TERMS])
     return tuple(Term(word) for word in by_word if word in longest)
 

@@ -44,22 +44,22 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     def of_session(self, stored: StoredSession, scope: str) -> Callable[[Row], bool]:
         """Whether a block of a scope counts. Raises, as what it gives: Damaged."""
-        known = SessionFacts(stored)
-        if (self.sessions and stored.name not in self.sessions) or (self.agents and known.agent not in self.agents):
+        facts = SessionFacts(stored)
+        if (self.sessions and stored.name not in self.sessions) or (self.agents and facts.agent not in self.agents):
             return lambda _: False
         names = frozenset(self.names)
 
         def accepts(row: Row) -> bool:
             return (
                 (not self.kinds or row.kind in self.kinds)
-                and (not names or not names.isdisjoint(known.files(scope, row)))
-                and (not self.bounds_time or self.since <= known.time(scope, row) <= self.until)
+                and (not names or not names.isdisjoint(facts.files(scope, row)))
+                and (not self.bounds_time or self.since <= facts.time(scope, row) <= self.until)
             )
 
         return accepts
 
 
-def filters(
+def parsed(
     now: float,
     *,
     kinds: Sequence[str] = (),

@@ -135,12 +135,12 @@ def _new(stored: StoredSession, indexed: set[bytes]) -> Iterator[NewBody]:
     for body in fresh:
         place = body.places[0]
         oldest[place.scope] = min(place.row.step, oldest.get(place.scope, place.row.step))
-    known = SessionFacts(stored, oldest)
+    session = SessionFacts(stored, oldest)
     for body, data in read(stored.store, fresh):
-        yield _new_body(stored, known, body, data)
+        yield _new_body(stored, session, body, data)
 
 
-def _new_body(stored: StoredSession, known: SessionFacts, body: StoredBody, data: bytes) -> NewBody:
+def _new_body(stored: StoredSession, session: SessionFacts, body: StoredBody, data: bytes) -> NewBody:
     place = body.places[0]
     row = place.row
     form = 0 if row.ext != "json" else 2 if has_parts(row) else 1
@@ -148,11 +148,11 @@ def _new_body(stored: StoredSession, known: SessionFacts, body: StoredBody, data
     return NewBody(
         body=IndexedBody(
             session=stored.name, scope=place.scope, block=row.number, size=len(text), form=form,
-            time=known.time(place.scope, row), blob=body.blob,
+            time=session.time(place.scope, row), blob=body.blob,
         ),
         text=text,
         facts=[
-            fact("k", row.kind), fact("a", known.agent), fact("s", stored.name),
-            *(fact("f", name) for name in sorted(known.files(place.scope, row))),
+            fact("k", row.kind), fact("a", session.agent), fact("s", stored.name),
+            *(fact("f", name) for name in sorted(session.files(place.scope, row))),
         ],
     )  # fmt: skip

@@ -144,19 +144,19 @@ def _candidates(
 ) -> list[list[IndexedBody]]:
     """The bodies that promise most, each with its copies in other sessions, by what the index knows: size, time, and
     roughly how often each word stands there."""
-    words = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
+    rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
     terms: dict[tuple[int, ...], dict[str, int]] = {}
 
     def promise(candidate: Candidate) -> float:
         counts = tuple(rough[candidate])
         if counts not in terms:
-            of_word = dict(zip(words, counts, strict=True))
-            least = {term.text: min(of_word.get(word, 0) for word in term.parts) for term in query}
-            terms[counts] = {term: count for term, count in least.items() if count}
+            of_word = dict(zip(rarest, counts, strict=True))
+            of_term = {term.text: min(of_word.get(word, 0) for word in term.parts) for term in query}
+            terms[counts] = {term: count for term, count in of_term.items() if count}
         _, time, size, _ = candidate
         return score(terms[counts], size, time)
 
-    rough = _rough_counts(index, words, filters)
+    rough = _rough_counts(index, rarest, filters)
     by_blob: dict[bytes, list[int]] = {}
     for number, _, _, blob in heapq.nlargest(_COPIES, rough, key=promise):
         by_blob.setdefault(blob, []).append(number)
@@ -165,21 +165,21 @@ def _candidates(
     return [[bodies[number] for number in copies if number in bodies] for copies in chosen]
 
 
-def _rough_counts(index: TextIndex, words: Sequence[str], filters: Filters) -> dict[Candidate, list[int]]:
+def _rough_counts(index: TextIndex, rarest: Sequence[str], filters: Filters) -> dict[Candidate, list[int]]:
     """The bodies to choose from, with how often they have each word at least, as far as that is known: those added last
-    of those with all `words`, the rarest first, with all but the last ones, and with each, so often or once."""
-    numbers = range(len(words))
-    together = [numbers[:count] for count in range(len(words), 1, -1)][:_WORDS]
-    asked = [(level, 1) for level in together] + [(level, least) for level in together[:1] for least in OFTEN]
-    alone = [([number], least) for number in numbers[:_WORDS] for least in (1, *OFTEN)]
+    of those with all words, which come rarest first, with all but the last ones, and with each, so often or once."""
+    numbers = range(len(rarest))
+    levels = [numbers[:count] for count in range(len(rarest), 1, -1)][:_WORDS]
+    together = [(level, 1) for level in levels] + [(level, times) for level in levels[:1] for times in OFTEN]
+    alone = [([number], times) for number in numbers[:_WORDS] for times in (1, *OFTEN)]
     rough: dict[Candidate, list[int]] = {}
-    for group, limit in ((asked, _TOGETHER), (alone, _ALONE)):
-        queries = [[often(words[number], least) for number in level] for level, least in group]
-        for (level, least), found in zip(group, index.newest(queries, _within(filters), limit), strict=False):
-            for candidate in found:
-                counts = rough.get(candidate) or rough.setdefault(candidate, [0] * len(words))
+    for group, limit in ((together, _TOGETHER), (alone, _ALONE)):
+        queries = [[often(rarest[number], times) for number in level] for level, times in group]
+        for (level, times), candidates in zip(group, index.newest(queries, _within(filters), limit), strict=False):
+            for candidate in candidates:
+                counts = rough.get(candidate) or rough.setdefault(candidate, [0] * len(rarest))
                 for number in level:
-                    counts[number] = max(counts[number], least)
+                    counts[number] = max(counts[number], times)
     return rough
 
 

@@ -158,25 +158,25 @@ class TextIndex:
         """For each query, the bodies added last that have all its words, of those within."""
         facts = [f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in within.facts]
         sessions = msgspec.json.encode(list(within.sessions)).decode()
-        found: list[list[Candidate]] = []
+        results: list[list[Candidate]] = []
         with self._reading() as database:
-            for words in queries if database else ():
+            for query in queries if database else ():
                 assert database is not None
-                match = " AND ".join([*map(_quoted, words), *facts])
-                given = (match, within.since, within.until, not within.sessions, sessions, limit)
-                found.append(database.execute(_NEWEST, given).fetchall())
-        return found
+                match = " AND ".join([*map(_quoted, query), *facts])
+                parameters = (match, within.since, within.until, not within.sessions, sessions, limit)
+                results.append(database.execute(_NEWEST, parameters).fetchall())
+        return results
 
     def bodies(self, numbers: Iterable[int]) -> dict[int, IndexedBody]:
         """The bodies of these numbers, which candidates have."""
         with self._reading() as database:
-            given = (msgspec.json.encode(list(numbers)).decode(),)
+            parameters = (msgspec.json.encode(list(numbers)).decode(),)
             return {
                 number: IndexedBody(
                     session=session, scope=scope, block=block, time=time, size=size, form=form, blob=bytes(blob)
                 )
                 for number, session, scope, block, time, size, form, blob in (
-                    database.execute(_BODIES, given) if database else ()
+                    database.execute(_BODIES, parameters) if database else ()
                 )
             }
 
@@ -299,16 +299,16 @@ def fact(name: str, value: str) -> str:
     return f"{_FACT}{name}{digest}"
 
 
-def often(word: str, least: int) -> str:
+def often(word: str, times: int) -> str:
     """The word that a body has in which `word` stands: once, or in its beginning so often, which is one of `OFTEN`."""
-    return word if least == 1 else f"{_OFTEN[OFTEN.index(least)]}{word}"
+    return word if times == 1 else f"{_OFTEN[OFTEN.index(times)]}{word}"
 
 
 def _document(text: str, facts: Iterable[str]) -> str:
     """What the index takes the words of."""
     plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
-    times = Counter(relevance.words(plain[:COUNTED]))
-    repeated = (often(word, least) for word, count in times.items() for least in OFTEN if count >= least)
+    counts = Counter(relevance.parts(plain[:COUNTED]))
+    repeated = (often(word, times) for word, count in counts.items() for times in OFTEN if count >= times)
     return " ".join((relevance.spaced(plain), *repeated, *facts))
 
 

@@ -11,7 +11,8 @@ from ctxvc.agent.tools.search import search as exact
 from ctxvc.core.display import one_line
 from ctxvc.core.relevance import terms
 from ctxvc.errors import BadInput, CtxvcError, NotFound
-from ctxvc.inspection.filters import Filters, filters
+from ctxvc.inspection import filters as filtering
+from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.search import Searched, best, searched
 from ctxvc.mcp import offer
 from ctxvc.session.session import Session
@@ -27,7 +28,7 @@ def search(session: Session, call: offer.SearchArguments) -> offer.Searched:
     if (call.all_projects and not call.rank) or (call.project and not call.all_projects):
         raise BadInput("all_projects is for rank, and project for all_projects",
                        hint="set rank, and give words as the pattern")  # fmt: skip
-    wanted = filters(
+    filters = filtering.parsed(
         time.time(),
         kinds=[call.kind] if call.kind else [],
         agents=[call.agent] if call.agent else [],
@@ -36,14 +37,14 @@ def search(session: Session, call: offer.SearchArguments) -> offer.Searched:
         since=call.since,
         until=call.until,
     )
-    return _ranked(session, call, wanted) if call.rank else _matching(session, call, wanted)
+    return _ranked(session, call, filters) if call.rank else _matching(session, call, filters)
 
 
-def _matching(session: Session, call: offer.SearchArguments, wanted: Filters) -> offer.Searched:
+def _matching(session: Session, call: offer.SearchArguments, filters: Filters) -> offer.Searched:
     store = session.store
     names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
     others = [StoredSession.for_reading(store, other) for other in names]
-    result = exact(session.stored, call.pattern, ignore_case=call.ignore_case, others=others, filters=wanted)
+    result = exact(session.stored, call.pattern, ignore_case=call.ignore_case, others=others, filters=filters)
     matches = [
         offer.Found(
             address=match.address,
@@ -59,13 +60,13 @@ def _matching(session: Session, call: offer.SearchArguments, wanted: Filters) ->
     return offer.Searched(session=session.name, found=matches, further_blocks=further, unfinished=result.unfinished)
 
 
-def _ranked(session: Session, call: offer.SearchArguments, wanted: Filters) -> offer.Searched:
+def _ranked(session: Session, call: offer.SearchArguments, filters: Filters) -> offer.Searched:
     query, now = terms(call.pattern), time.time()
     unreadable: list[CtxvcError] = []
 
     def of(store: Store, project: str = "") -> Searched:
         return searched(
-            store, query, wanted, now, SHOWN, accepts=lambda place: place.row.state != "deleted", project=project,
+            store, query, filters, now, SHOWN, accepts=lambda place: place.row.state != "deleted", project=project,
             unreadable=unreadable,
         )  # fmt: skip
 
@@ -99,8 +100,8 @@ def other_project(store: Store, folder: str) -> Iterator[Store]:
     paths = {str(path.parent): path for path in known_stores.paths_with(store.path)}
     if folder not in paths:
         raise NotFound(f"no project {one_line(folder, 100)!r}", hint="write it as search gives it")
-    with Store(paths[folder]) as other:
-        yield other
+    with Store(paths[folder]) as elsewhere:
+        yield elsewhere
 
 
 def in_store(store: Store, text: str) -> Resolved:

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.errors import BadInput, Conflict, CtxvcError
 from ctxvc.inspection import indexed_bodies, text_index
 from ctxvc.inspection.bodies import bodies, read
-from ctxvc.inspection.filters import EVER, Filters, filters
+from ctxvc.inspection.filters import EVER, Filters, parsed
 from ctxvc.inspection.grep import Search
 from ctxvc.inspection.search import Fitting, best, searched
 from ctxvc.store.log.stored_session import StoredSession
@@ -288,11 +288,11 @@ def test_what_has_a_word_often_is_found_behind_many_newer_ones(store: Store, mon
 )
 def test_what_is_no_filter_is_said(given: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why) as raised:
-        filters(NOW, **given)
+        parsed(NOW, **given)
     assert "\x1b[31m" not in str(raised.value)
 
 
 def test_filters_as_they_are_written() -> None:
-    made = filters(NOW, kinds=["user"], agents=["codex"], since="2d", until="2026-02-10")
+    made = parsed(NOW, kinds=["user"], agents=["codex"], since="2d", until="2026-02-10")
     assert (made.kinds, made.agents, made.since) == (["user"], ["codex"], NOW - 2 * 86_400)
-    assert made.until > filters(NOW, until="2026-02-10T23:00").until, "a day is whole"
+    assert made.until > parsed(NOW, until="2026-02-10T23:00").until, "a day is whole"

@@ -76,13 +76,13 @@ def ask(
     chosen = model_of(app, script, model, provider)
     unreadable: list[CtxvcError] = []
     with stopping() as event:
-        asked = _Question(app, question, chosen, model or default_model(chosen), budget, max_steps, event)
+        asking = _Question(app, question, chosen, model or default_model(chosen), budget, max_steps, event)
         if all_projects:
-            result = asked.of_all_projects(unreadable)
+            result = asking.of_all_projects(unreadable)
         elif across:
-            result = asked.of_sessions(remote, unreadable)
+            result = asking.of_sessions(remote, unreadable)
         else:
-            name, result = asked.of_session(name)
+            name, result = asking.of_session(name)
     answer = AnsweredQuestion(
         session="" if all_projects else result.session,
         recording=name,
@@ -124,7 +124,7 @@ class _Question:
 
     def of_session(self, name: str) -> tuple[str, AskResult]:
         """The whole name of a session, and what it gave. Raises: CtxvcError."""
-        from ctxvc.agent import ask as asking
+        from ctxvc.agent import ask as of_one
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
         from ctxvc.store.store import Store
@@ -133,8 +133,8 @@ class _Question:
             name = self._app.resolved(store, name)
             recorded = Session(StoredSession.open(store, name))
             try:
-                with self._asking(store, asking.open_session) as session:
-                    return name, self._asked(session, asking.Recording(session, recorded))
+                with self._asking(store, of_one.open_session) as session:
+                    return name, self._result(session, of_one.Recording(session, recorded))
             finally:
                 recorded.stored.leave()
 
@@ -147,7 +147,7 @@ class _Question:
             only = None if remote is None else remote_sessions.names(self._app, store, remote)
             source = ask_sessions.Source(path=store.path, sessions=only)
             with self._asking(store, ask_sessions.open_session) as session:
-                return self._asked(session, self._recordings(session, [source], unreadable))
+                return self._result(session, self._recordings(session, [source], unreadable))
 
     def of_all_projects(self, unreadable: list[CtxvcError]) -> AskResult:
         """What the sessions of all projects gave. Raises: CtxvcError."""
@@ -155,7 +155,7 @@ class _Question:
 
         sources = ask_sessions.labelled([store.path for store in self._app.all_stores(unreadable)])
         with ask_sessions.in_memory(model=self._model, window=self._window) as session, after_failure("ask again"):
-            return self._asked(session, self._recordings(session, sources, unreadable))
+            return self._result(session, self._recordings(session, sources, unreadable))
 
     @contextmanager
     def _asking(self, store: Store, opened: Callable[..., Session]) -> Iterator[Session]:
@@ -180,7 +180,7 @@ class _Question:
         with Progress("indexing", format=lambda number: f"{number:,} sessions") as progress:
             return Recordings(session, self._text, sources, unreadable, progress.reach)
 
-    def _asked(self, session: Session, evidence: Evidence) -> AskResult:
+    def _result(self, session: Session, evidence: Evidence) -> AskResult:
         from ctxvc.agent.ask import ask
 
         screen = Screen(self._app.output, self._stop, scripted=self._chosen.scripted, replies=False)

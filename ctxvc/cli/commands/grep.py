@@ -87,7 +87,7 @@ def grep(
     def matches(row: Row) -> bool:
         return states[row.present] or not (archived or live)
 
-    filters = filtering.filters(
+    filters = filtering.parsed(
         time.time(), kinds=kinds, agents=agents, files=files, since=since or "", until=until or ""
     )
     if rank:

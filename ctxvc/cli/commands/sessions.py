@@ -123,8 +123,8 @@ def session_items(
     if entries != cached:
         local_cache.save(store, _CACHE, entries)
     items = [entries[name].item for name in all_tips if name in entries]
-    listed = [item for item in items if notes or not name_rules.has_project_notes(item.name)]
-    return sorted(listed, key=lambda item: item.updated, reverse=True), unlisted
+    items = [item for item in items if notes or not name_rules.has_project_notes(item.name)]
+    return sorted(items, key=lambda item: item.updated, reverse=True), unlisted
 
 
 def _newest(store: Store, tips: Iterable[str]) -> int:
