@@ -45,10 +45,11 @@ class Adapter:
     raises CtxvcError where the session cannot go on.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, writes_project_notes: bool = False) -> None:
+        """With `writes_project_notes`, the model may keep notes for all later sessions of the project."""
         self.session = session
         self._lock = threading.RLock()
-        self._tools = Tools(session)
+        self._tools = Tools(session, writes_project_notes=writes_project_notes)
         self._refused = session.ledger().meta.refused  # as it was when the step began
         self._refusal = ""  # what a call was told that overflow mode refused in this step
         self._defied = False  # whether this step was one too many

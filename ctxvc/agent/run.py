@@ -35,7 +35,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a run besides the session. `options` go to every call of the model.
 
     `planner` is the model that the policy asks for plans and summaries, empty for the session's own. Without `helpers`,
-    who delegates gets what the hands give.
+    who delegates gets what the hands give. `writes_project_notes` lets the model write notes of the project.
     """
 
     model: Model
@@ -45,6 +45,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
     planner: str = ""
     helpers: bool = True
+    writes_project_notes: bool = False
 
 
 def go(session: Session, setup: Setup) -> Ended:
@@ -61,7 +62,7 @@ def go(session: Session, setup: Setup) -> Ended:
     helpers = _Helpers(session, setup, spending)
     with _planning(session, session.policy, setup, spending):
         return loop.run(
-            Adapter(session),
+            Adapter(session, writes_project_notes=setup.writes_project_notes),
             setup.model,
             setup.hands,
             setup.watcher,
@@ -155,7 +156,7 @@ class _Helpers:
         with self._alone(name), self._opened(name, task) as helper:
             helper.pin(helper.append({"role": "user", "content": task}, origin="client"))
             ended = loop.run(
-                Adapter(helper),
+                Adapter(helper, writes_project_notes=self._setup.writes_project_notes),
                 self._setup.model,
                 self._setup.hands,
                 self._setup.watcher,

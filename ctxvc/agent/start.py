@@ -115,16 +115,22 @@ def begin(
     window: int | Budget = 0,
     folder: Path | None = None,
     note: Callable[[str], object] = lambda _: None,
+    project_notes: bool = False,
 ) -> Session:
     """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
 
-    `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out.
-    Raises: Refused if there is a session of that name.
+    `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out. With
+    `project_notes` the model has a tool to write notes of the project. Raises: Refused if there is a session of that
+    name, or the policy gives the model no notes.
     """
     if name in _sessions(path):
         raise Refused(f"session {name!r} already exists", hint=Phrase("resume-session", session=name))
     terms = policy.terms_in(models.window_under(window, model))
-    tools = definitions(terms, own=[*DEFINITIONS, DELEGATE])
+    if project_notes and "note" not in terms.tools:
+        raise Refused(
+            "this policy gives the model no notes in this window", hint="scoped does, and default in a wide window"
+        )
+    tools = definitions(terms, own=[*DEFINITIONS, DELEGATE], project_notes=project_notes)
     system_prompt = system(terms.tools)
     session = Session.open(path, name, model=model, budget=window, system=system_prompt, tools=tools, policy=policy)
     if folder:

@@ -176,7 +176,7 @@ class App:
         with suppress(NotFound):
             here = self.store_path()
             known_stores.remember_used(here)
-            paths = [here, *(path for path in paths if path.resolve() != here.resolve())]
+            paths = known_stores.paths_with(here)
         for path in paths:
             if names and path.parent.name not in names:
                 continue

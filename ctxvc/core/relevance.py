@@ -69,18 +69,19 @@ class Term:
 
 def folded(text: str) -> str:
     """A text as terms are looked for in it: in lower case, without accents."""
-    return _BEYOND_ASCII.sub(lambda run: _unaccented(run[0]), text.lower())
+    lower = text.lower()
+    return lower if lower.isascii() else _ACCENT.sub("", unicodedata.normalize("NFD", lower))
+
+
+def parts(text: str) -> list[str]:
+    """The words of a text, as the parts of terms are."""
+    return _WORD.findall(folded(text))
 
 
 def spaced(text: str) -> str:
     """A text whose words an index finds that only knows ASCII: blanks stand for all else that is no letter, and around
     the letters of scripts without blanks."""
     return _BEYOND_ASCII.sub(lambda run: _parted(run[0]), text)
-
-
-@lru_cache(4096)
-def _unaccented(run: str) -> str:
-    return _ACCENT.sub("", unicodedata.normalize("NFD", run))
 
 
 @lru_cache(4096)
@@ -112,6 +113,13 @@ def terms(query: str) -> tuple[Term, ...]:
             hint="give the words that matter most",
         )
     return tuple(by_text.values())
+
+
+def of_question(question: str) -> tuple[Term, ...]:
+    """The terms of a question as a person asks it: its words, of many the longest. Empty where it has none."""
+    by_word = dict.fromkeys(word for word in parts(question[:_READ]) if len(word) > 1 or _LETTER.match(word))
+    longest = set(sorted(by_word, key=len, reverse=True)[:MOST_TERMS])
+    return tuple(Term(word) for word in by_word if word in longest)
 
 
 def telling(text: str, texts: Sequence[str], limit: int = MOST_TERMS) -> list[Term]:

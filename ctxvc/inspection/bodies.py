@@ -12,6 +12,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
 from ctxvc.errors import Damaged, Phrase
+from ctxvc.inspection.filters import Filters
 from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -47,22 +48,23 @@ def bodies(
     sessions: Iterable[tuple[StoredSession, Sequence[str]]],
     accepts: Callable[[Row], bool],
     *,
+    filters: Filters | None = None,
     whole: bool = False,
     project: str = "",
 ) -> list[StoredBody]:
     """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
 
-    With `whole`, what the model saw cut is given whole where that is kept, as `recover` reads it out. `project` is
-    the folder that their places name.
+    Wanted is what `accepts` and the `filters` let through. With `whole`, what the model saw cut is given whole where
+    that is kept, as `recover` reads it out. `project` is the folder that their places name.
     """
     by_blob: dict[bytes, StoredBody] = {}
     for session, scopes in sessions:
         objects = Objects(session.store.repository)
         for scope in scopes:
-            committed = _committed(objects, session.tip(scope))
-            for row in session.ledger(scope).rows():
-                if not (accepts(row) and _is_text(row)):
-                    continue
+            is_within = filters.of_session(session, scope) if filters else accepts
+            rows = [row for row in session.ledger(scope).rows() if accepts(row) and _is_text(row) and is_within(row)]
+            committed = _committed(objects, session.tip(scope)) if rows else {}
+            for row in rows:
                 file = truncation.whole(row) if whole else ""
                 blob, data = (
                     committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode()),

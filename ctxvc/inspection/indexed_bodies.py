@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ctxvc.core.ledger.facts import facts
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Conflict, CtxvcError, Damaged
-from ctxvc.inspection.bodies import Place, StoredBody, bodies, has_parts, read, searchable
+from ctxvc.inspection.bodies import StoredBody, bodies, has_parts, read, searchable
+from ctxvc.inspection.session_facts import SessionFacts
 from ctxvc.inspection.text_index import IndexedBody, NewBody, TextIndex, fact
 from ctxvc.store.cache import local_cache
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.apply import REF as PURGED
-from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 
 #: What is kept under a session's key changes with this code.
@@ -23,10 +21,6 @@ _STAMP, _LOCK = "stamp", "texts.lock"
 #: Characters of texts that are added at once.
 _BATCH = 16_000_000
 _MOST_SESSIONS = 1_000
-#: The folders of a path that one can name it by.
-_DEEPEST = 12
-_NUMBER = re.compile("[0-9]{1,9}")
-_NAMED = frozenset({"edited", "wrote", "deleted", "read"})
 
 #: How a text is read from a body: as it is, from the strings of JSON, from the parts of a result.
 _FORMS: tuple[Row, ...] = tuple(
@@ -68,14 +62,6 @@ def text_of(form: int, body: bytes) -> str:
     """The text of a body as it is searched: the strings of JSON below each other, without their keys."""
     *strings, text = searchable(_FORMS[form], body)
     return "\n".join(strings) if strings else text
-
-
-def endings(path: str) -> Iterator[str]:
-    """What one may call a file by: its name, with a folder before it, with two, …, and its whole path."""
-    parts = path.replace("\\", "/").removeprefix("./").split("/")
-    for count in range(1, min(len(parts), _DEEPEST) + 1):
-        yield "/".join(parts[-count:])
-    yield path
 
 
 class _Refresh:
@@ -145,79 +131,28 @@ def _new(stored: StoredSession, indexed: set[bytes]) -> Iterator[NewBody]:
     ]
     if not fresh:
         return
-    about = _Session(stored, fresh)
+    oldest: dict[str, int] = {}
+    for body in fresh:
+        place = body.places[0]
+        oldest[place.scope] = min(place.row.step, oldest.get(place.scope, place.row.step))
+    session = SessionFacts(stored, oldest)
     for body, data in read(stored.store, fresh):
-        yield about.body(body, data)
+        yield _new_body(stored, session, body, data)
 
 
-class _Session:
-    """What is known of a session's bodies besides their texts."""
-
-    def __init__(self, stored: StoredSession, new: Sequence[StoredBody]) -> None:
-        self._stored = stored
-        source = stored.ledger().meta.source
-        self._agent = source.format.removesuffix("-live") if source else "ctxvc"
-        self._times = _times(stored, [body.places[0] for body in new])
-        self._calls: dict[str, dict[str, Row]] = {}
-        self._files: dict[tuple[str, str], tuple[str, ...]] = {}
-
-    def body(self, stored: StoredBody, data: bytes) -> NewBody:
-        place = stored.places[0]
-        row = place.row
-        form = 0 if row.ext != "json" else 2 if has_parts(row) else 1
-        text = text_of(form, data)
-        names = dict.fromkeys(name for path in self._paths(place) for name in endings(path))
-        return NewBody(
-            body=IndexedBody(
-                session=self._stored.name, scope=place.scope, block=row.number, size=len(text), form=form,
-                time=self._times.get((place.scope, row.step), 0), blob=stored.blob,
-            ),
-            text=text,
-            facts=[
-                fact("k", row.kind), fact("a", self._agent), fact("s", self._stored.name),
-                *(fact("f", name) for name in names),
-            ],
-        )  # fmt: skip
-
-    def _paths(self, place: Place) -> tuple[str, ...]:
-        """The files that a call names, or the call of a result."""
-        row = place.row
-        if row.kind not in ("tool_use", "tool_result") or not row.call:
-            return ()
-        key = (place.scope, row.call)
-        if key not in self._files:
-            call = self._calls_of(place.scope).get(row.call)
-            acts = facts(call.tool, self._stored.body(call, place.scope), call.ext) if call else ()
-            self._files[key] = tuple(act.object for act in acts if act.act in _NAMED and act.object)
-        return self._files[key]
-
-    def _calls_of(self, scope: str) -> dict[str, Row]:
-        if scope not in self._calls:
-            rows = self._stored.ledger(scope).rows()
-            self._calls[scope] = {row.call: row for row in rows if row.kind == "tool_use"}
-        return self._calls[scope]
-
-
-def _times(stored: StoredSession, places: Iterable[Place]) -> dict[tuple[str, int], int]:
-    """Scope and step → when the step was made, in seconds since 1970; of an open one, when the one before was."""
-    first: dict[str, int] = {}
-    for place in places:
-        first[place.scope] = min(place.row.step, first.get(place.scope, place.row.step))
-    times: dict[tuple[str, int], int] = {}
-    for scope, oldest in first.items():
-        newest = stored.ledger(scope).meta.counters.step
-        at = None
-        for commit in stored.store.first_parents(stored.tip(scope)):
-            entry = revision.entry(stored.store, commit)
-            number = entry.trailers.get("Ctxvc-Step", "") if entry.trailers.get("Ctxvc-Op") == "step" else ""
-            step = int(number) if _NUMBER.fullmatch(number) else -1
-            if at is None:
-                times.update({(scope, number): entry.time for number in range(max(step, 0) + 1, newest + 1)})
-            at = entry.time
-            if step >= 0:
-                times.setdefault((scope, step), entry.time)
-                if step <= oldest:
-                    break
-        if at is not None:
-            times.setdefault((scope, oldest), at)
-    return times
+def _new_body(stored: StoredSession, session: SessionFacts, body: StoredBody, data: bytes) -> NewBody:
+    place = body.places[0]
+    row = place.row
+    form = 0 if row.ext != "json" else 2 if has_parts(row) else 1
+    text = text_of(form, data)
+    return NewBody(
+        body=IndexedBody(
+            session=stored.name, scope=place.scope, block=row.number, size=len(text), form=form,
+            time=session.time(place.scope, row), blob=body.blob,
+        ),
+        text=text,
+        facts=[
+            fact("k", row.kind), fact("a", session.agent), fact("s", stored.name),
+            *(fact("f", name) for name in sorted(session.files(place.scope, row))),
+        ],
+    )  # fmt: skip

@@ -1,20 +1,20 @@
 """Search: the blocks that fit a question best, in one store or several, without reading all of them.
 
-The index names the bodies that have the words, and the bodies themselves say how well they fit. Of more than 200 bodies
-with all the words, the 200 added last are looked at.
+The index names the bodies that have the words, and the bodies themselves say how well they fit. The 200 are read that
+promise most by what the index knows of them.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
 
 from ctxvc.core import relevance
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.patterns import Match
 from ctxvc.core.prompt import truncation
@@ -23,39 +23,21 @@ from ctxvc.core.relevance import Term
 from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection import text_index
 from ctxvc.inspection.bodies import Place, blob_id
+from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.indexed_bodies import Progress, refresh, text_of
-from ctxvc.inspection.text_index import DamagedIndex, IndexedBody, TextIndex
+from ctxvc.inspection.text_index import COUNTED, OFTEN, Candidate, DamagedIndex, IndexedBody, TextIndex, Within, often
 from ctxvc.store.git.objects import Objects, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
 #: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
 LOOKED_AT, _READ, _COPIES = 200, 300, 800
-#: So many bodies with all the words are enough; with fewer, those that lack the most common word count too.
-_ENOUGH = 60
-#: Characters of a text in which its words are counted.
-_COUNTED = 30_000
-#: All times.
-EVER = (-(1 << 62), 1 << 62)
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched; of a field that is empty, all. `agents` are formats of recordings, such as `claude-code`;
-    `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
-    and `until` bound the time of the block's step, in seconds since 1970."""
-
-    kinds: Sequence[Kind] = ()
-    agents: Sequence[str] = ()
-    files: Sequence[str] = ()
-    sessions: Sequence[str] = ()
-    since: int = EVER[0]
-    until: int = EVER[1]
-
-    def facts(self) -> list[list[str]]:
-        """The facts of a body of which it must have one each."""
-        fields = {"k": self.kinds, "a": self.agents, "f": [file.removeprefix("./") for file in self.files],
-                  "s": self.sessions}  # fmt: skip
-        return [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
+#: Bodies that are chosen from, of those with several words together, and with a single one.
+_TOGETHER, _ALONE = 800, 500
+#: Up to so many sessions are looked for by a word each.
+_AS_FACTS = 8
+#: The rarest words, by which bodies are looked for that lack others.
+_WORDS = 6
 
 
 class Fitting(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,14 +75,14 @@ def searched(
     now: float,
     limit: int,
     *,
-    accepts: Callable[[Row], bool] = lambda _: True,
+    accepts: Callable[[Place], bool] = lambda _: True,
     project: str = "",
     unreadable: list[CtxvcError],
     progress: Progress = lambda *_: None,
 ) -> Searched:
     """The `limit` best blocks of a store, whose index is brought up to date first.
 
-    `now` are seconds since 1970; only blocks whose row `accepts` allows count. The errors of sessions that cannot be
+    `now` are seconds since 1970; only blocks whose place `accepts` allows count. The errors of sessions that cannot be
     read go into `unreadable`. An index that is damaged is made anew. Raises: Conflict, CtxvcError.
     """
     index = TextIndex(store)
@@ -119,12 +101,12 @@ def best(results: Sequence[Searched], now: float, limit: int) -> list[Fitting]:
     for result in results:
         having.update(result.having)
     bodies = sum(result.bodies for result in results)
-    score = _Score(having, bodies, sum(result.characters for result in results), now)
+    score = Score(having, bodies, sum(result.characters for result in results), now)
     fitting = [one for result in results for one in result.fitting]
     return sorted(fitting, key=lambda one: -score(one.counts, one.size, one.time))[:limit]
 
 
-class _Score:
+class Score:
     """How well a body fits, by its counts, size and time."""
 
     def __init__(self, having: Mapping[str, int], bodies: int, characters: int, now: float) -> None:
@@ -136,22 +118,17 @@ class _Score:
         return relevance.aged(relevance.score(counts, self.weights, size, self._average), self._now - time)
 
 
-def within(filters: Filters, sessions: Sequence[str]) -> Filters:
-    """The same, of these sessions alone."""
-    return msgspec.structs.replace(filters, sessions=sessions)
-
-
 def _searched(
     index: TextIndex, reader: _Reader, query: Sequence[Term], filters: Filters, now: float, limit: int
 ) -> Searched:
     frequency = index.counts(dict.fromkeys(word for term in query for word in term.parts))
     having = {term.text: min(frequency[word] for word in term.parts) if frequency else 0 for term in query}
     bodies, characters = index.totals()
-    score = _Score(having, bodies, characters, now)
+    score = Score(having, bodies, characters, now)
     with unhashed():
         candidates = []
-        for copies in _candidates(index, frequency, filters):
-            if counts := reader.counts(copies[0]):  # a phrase need not stand where its words do
+        for copies in _candidates(index, query, frequency, score, filters):
+            if copies and (counts := reader.counts(copies[0])):  # a phrase need not stand where its words do
                 candidates.append((copies, counts))
             if len(candidates) == LOOKED_AT:
                 break
@@ -162,24 +139,62 @@ def _searched(
     )
 
 
-def _candidates(index: TextIndex, frequency: Mapping[str, int], filters: Filters) -> list[list[IndexedBody]]:
-    """The bodies that may fit best, each with its copies in other sessions: those with all the words, then, while there
-    are few, those with all but the most common ones, at last those with any."""
+def _candidates(
+    index: TextIndex, query: Sequence[Term], frequency: Mapping[str, int], score: Score, filters: Filters
+) -> list[list[IndexedBody]]:
+    """The bodies that promise most, each with its copies in other sessions, by what the index knows: size, time, and
+    roughly how often each word stands there."""
     rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
-    levels = [rarest[:count] for count in range(len(rarest), 0, -1)] + [[word] for word in rarest[1:]]
-    by_blob: dict[bytes, dict[IndexedBody, None]] = {}
-    for level in levels:
-        for body in index.newest(level, filters.facts(), filters.since, filters.until, _COPIES):
-            by_blob.setdefault(body.blob, {})[body] = None
-        if len(by_blob) >= _ENOUGH:
-            break
-    return [list(copies) for copies in by_blob.values()][:_READ]
+    terms: dict[tuple[int, ...], dict[str, int]] = {}
+
+    def promise(candidate: Candidate) -> float:
+        counts = tuple(rough[candidate])
+        if counts not in terms:
+            of_word = dict(zip(rarest, counts, strict=True))
+            of_term = {term.text: min(of_word.get(word, 0) for word in term.parts) for term in query}
+            terms[counts] = {term: count for term, count in of_term.items() if count}
+        _, time, size, _ = candidate
+        return score(terms[counts], size, time)
+
+    rough = _rough_counts(index, rarest, filters)
+    by_blob: dict[bytes, list[int]] = {}
+    for number, _, _, blob in heapq.nlargest(_COPIES, rough, key=promise):
+        by_blob.setdefault(blob, []).append(number)
+    chosen = list(by_blob.values())[:_READ]
+    bodies = index.bodies(chain.from_iterable(chosen))
+    return [[bodies[number] for number in copies if number in bodies] for copies in chosen]
+
+
+def _rough_counts(index: TextIndex, rarest: Sequence[str], filters: Filters) -> dict[Candidate, list[int]]:
+    """The bodies to choose from, with how often they have each word at least, as far as that is known: those added last
+    of those with all words, which come rarest first, with all but the last ones, and with each, so often or once."""
+    numbers = range(len(rarest))
+    levels = [numbers[:count] for count in range(len(rarest), 1, -1)][:_WORDS]
+    together = [(level, 1) for level in levels] + [(level, times) for level in levels[:1] for times in OFTEN]
+    alone = [([number], times) for number in numbers[:_WORDS] for times in (1, *OFTEN)]
+    rough: dict[Candidate, list[int]] = {}
+    for group, limit in ((together, _TOGETHER), (alone, _ALONE)):
+        queries = [[often(rarest[number], times) for number in level] for level, times in group]
+        for (level, times), candidates in zip(group, index.newest(queries, _within(filters), limit), strict=False):
+            for candidate in candidates:
+                counts = rough.get(candidate) or rough.setdefault(candidate, [0] * len(rarest))
+                for number in level:
+                    counts[number] = max(counts[number], times)
+    return rough
+
+
+def _within(filters: Filters) -> Within:
+    """The filters as the index knows them: few sessions by a word each."""
+    many = filters.sessions if len(filters.sessions) > _AS_FACTS else ()
+    fields = {"k": filters.kinds, "a": filters.agents, "f": filters.names, "s": () if many else filters.sessions}
+    facts = [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
+    return Within(facts=facts, since=filters.since, until=filters.until, sessions=many)
 
 
 class _Reader:
     """Reads what the index names from the store itself."""
 
-    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Row], bool], project: str) -> None:
+    def __init__(self, store: Store, query: Sequence[Term], accepts: Callable[[Place], bool], project: str) -> None:
         self._store = store
         self._objects = Objects(store.repository)
         self._query = query
@@ -191,22 +206,24 @@ class _Reader:
     def counts(self, body: IndexedBody) -> dict[str, int]:
         """How often each term stands in a body; in the beginning of a long one, if one does there."""
         text = self._text(body)
-        head = relevance.frequencies(relevance.folded(text[:_COUNTED]), self._query)
-        return head or relevance.frequencies(relevance.folded(text[_COUNTED:]), self._query)
+        head = relevance.frequencies(relevance.folded(text[:COUNTED]), self._query)
+        return head or relevance.frequencies(relevance.folded(text[COUNTED:]), self._query)
 
     def fitting(
         self, copies: Sequence[IndexedBody], counts: Mapping[str, int], weights: Mapping[str, float]
     ) -> Fitting | None:
         """The block, as it stands in its session now; None if it does not, or is not accepted."""
         for number, body in enumerate(copies):
-            if (row := self._row(body)) is not None and self._accepts(row):
+            if (row := self._row(body)) is None:
+                continue
+            place = Place(body.session, body.scope, row, self._project)
+            if self._accepts(place):
                 text = self._text(body)
                 line = relevance.best_line(relevance.folded(text), self._query, weights)
                 excerpt, start, stop = _excerpt(text, line)
                 return Fitting(
-                    place=Place(body.session, body.scope, row, self._project), time=body.time, line=line.number,
-                    text=excerpt, start=start, stop=stop, counts=counts, size=body.size,
-                    copies=len(copies) - number - 1,
+                    place=place, time=body.time, line=line.number, text=excerpt, start=start, stop=stop,
+                    counts=counts, size=body.size, copies=len(copies) - number - 1,
                 )  # fmt: skip
         return None
 

@@ -1,8 +1,8 @@
 """The words of all bodies of a store, in a file of its cache: which bodies have them, without reading any.
 
-It knows each body once a session, by the words alone: how often they stand there, and where, is read from the body
-itself, so what is shown is always the store's. A purge removes it with the cache; it is made anew from the store. It
-counts only as the file that this machine made: under a seal on its inode.
+It knows each body once a session, by the words alone, and roughly how often they stand there: how often indeed, and
+where, is read from the body itself, so what is shown is always the store's. A purge removes it with the cache; it is
+made anew from the store. It counts only as the file that this machine made: under a seal on its inode.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -44,9 +45,17 @@ MOST_COUNTED = 20_000
 _GONE = 0.25
 _CACHE_BYTES = 64 << 20
 
+#: How often a word stands in a text is known by these steps; and the characters in which it is counted.
+OFTEN = (2, 4, 8)
+COUNTED = 30_000
+
 # A private letter begins what is no word of a text, but a fact of its body; texts have none of these letters.
-_FACT = "\ue000"
+_FACT, _OFTEN = "\ue000", "\ue001\ue002\ue003"
 _PRIVATE = re.compile("[\ue000-\uf8ff\0]")
+
+
+#: What the index has of a body to choose it by: its number there, its time, size and blob.
+Candidate: TypeAlias = tuple[int, int, int, bytes]
 
 
 class DamagedIndex(Conflict):
@@ -66,6 +75,15 @@ class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     form: int
     blob: bytes
+
+
+class Within(msgspec.Struct, frozen=True, kw_only=True):
+    """Which bodies count: of each of the `facts` those with one; of the `sessions`, of all if there are none."""
+
+    facts: Sequence[Sequence[str]] = ()
+    since: int
+    until: int
+    sessions: Sequence[str] = ()
 
 
 class NewBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,25 +154,31 @@ class TextIndex:
         bodies, characters = (fact if isinstance(fact, int) else 0 for fact in facts)
         return bodies, characters
 
-    def newest(
-        self, terms: Iterable[str], facts: Iterable[Sequence[str]], since: int, until: int, limit: int
-    ) -> list[IndexedBody]:
-        """The bodies added last that have all these words and, of each of the `facts`, one; with times within bounds,
-        which are seconds since 1970."""
-        parts = [*map(_quoted, terms), *(f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in facts)]
-        query = (
-            "SELECT s.name, b.scope, b.block, b.time, b.size, b.form, b.blob FROM texts t"
-            " JOIN bodies b ON b.id = t.rowid JOIN sessions s ON s.id = b.session"
-            " WHERE texts MATCH ? AND b.time BETWEEN ? AND ? ORDER BY t.rowid DESC LIMIT ?"
-        )
+    def newest(self, queries: Iterable[Sequence[str]], within: Within, limit: int) -> list[list[Candidate]]:
+        """For each query, the bodies added last that have all its words, of those within."""
+        facts = [f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in within.facts]
+        sessions = msgspec.json.encode(list(within.sessions)).decode()
+        results: list[list[Candidate]] = []
         with self._reading() as database:
-            rows = database.execute(query, (" AND ".join(parts), since, until, limit)) if database else ()
-            return [
-                IndexedBody(
+            for query in queries if database else ():
+                assert database is not None
+                match = " AND ".join([*map(_quoted, query), *facts])
+                parameters = (match, within.since, within.until, not within.sessions, sessions, limit)
+                results.append(database.execute(_NEWEST, parameters).fetchall())
+        return results
+
+    def bodies(self, numbers: Iterable[int]) -> dict[int, IndexedBody]:
+        """The bodies of these numbers, which candidates have."""
+        with self._reading() as database:
+            parameters = (msgspec.json.encode(list(numbers)).decode(),)
+            return {
+                number: IndexedBody(
                     session=session, scope=scope, block=block, time=time, size=size, form=form, blob=bytes(blob)
                 )
-                for session, scope, block, time, size, form, blob in rows
-            ]
+                for number, session, scope, block, time, size, form, blob in (
+                    database.execute(_BODIES, parameters) if database else ()
+                )
+            }
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
@@ -190,7 +214,7 @@ class TextIndex:
                 self._database.drop()
 
     def _payload(self, name: str) -> bytes:
-        return f"text index\0{name}\0{self._database.path.stat().st_ino}".encode()
+        return f"text index 2\0{name}\0{self._database.path.stat().st_ino}".encode()
 
 
 class Writer:
@@ -254,6 +278,16 @@ class Writer:
         _keep(self._database, name, (before if isinstance(before, int) else 0) + amount)
 
 
+_NEWEST = (
+    "SELECT t.rowid, b.time, b.size, b.blob FROM texts t JOIN bodies b ON b.id = t.rowid"
+    " WHERE texts MATCH ? AND b.time BETWEEN ? AND ?"
+    " AND (? OR b.session IN (SELECT id FROM sessions WHERE name IN (SELECT value FROM json_each(?))))"
+    " ORDER BY t.rowid DESC LIMIT ?"
+)
+_BODIES = (
+    "SELECT b.id, s.name, b.scope, b.block, b.time, b.size, b.form, b.blob FROM bodies b"
+    " JOIN sessions s ON s.id = b.session WHERE b.id IN (SELECT value FROM json_each(?))"
+)
 _BLOBS = "SELECT blob FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
 _SIZE = "SELECT count(*), total(size) FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
 _DELETE = "DELETE FROM bodies WHERE session = (SELECT id FROM sessions WHERE name = ?)"
@@ -265,10 +299,17 @@ def fact(name: str, value: str) -> str:
     return f"{_FACT}{name}{digest}"
 
 
+def often(word: str, times: int) -> str:
+    """The word that a body has in which `word` stands: once, or in its beginning so often, which is one of `OFTEN`."""
+    return word if times == 1 else f"{_OFTEN[OFTEN.index(times)]}{word}"
+
+
 def _document(text: str, facts: Iterable[str]) -> str:
     """What the index takes the words of."""
     plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
-    return f"{relevance.spaced(plain)} {' '.join(facts)}"
+    counts = Counter(relevance.parts(plain[:COUNTED]))
+    repeated = (often(word, times) for word, count in counts.items() for times in OFTEN if count >= times)
+    return " ".join((relevance.spaced(plain), *repeated, *facts))
 
 
 def _quoted(word: str) -> str:

@@ -107,6 +107,7 @@ class RecoverArguments(Arguments, frozen=True, kw_only=True):
     path: Annotated[str, _says("in JSON, only the value at this path, as in items[0].name")] = ""
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="maximum to read at once")] = PART
     session: _Session = ""
+    project: Annotated[str, _says("folder of another project, as search gives it, if a person allowed that")] = ""
 
 
 class Recovered(Result, frozen=True, kw_only=True):
@@ -128,10 +129,13 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
     rank: Annotated[
         bool, _says('pattern is words and "phrases" instead; the 20 blocks that fit best, from an index')
     ] = False
-    kind: Annotated[str, _says("with rank: only blocks of this kind, as in user, tool_use, tool_result")] = ""
-    agent: Annotated[str, _says("with rank: only sessions of this agent, as in codex")] = ""
-    file: Annotated[str, _says("with rank: only calls that name this file, and their results")] = ""
-    days: Annotated[int, msgspec.Meta(ge=0, description="with rank: only the last so many days")] = 0
+    all_projects: Annotated[bool, _says("with rank: in every project of this person, if they allowed that")] = False
+    project: Annotated[str, _says("with all_projects: only projects in a folder of this name")] = ""
+    kind: Annotated[str, _says("only blocks of this kind, as in user, tool_use, tool_result")] = ""
+    agent: Annotated[str, _says("only sessions of this agent, as in codex")] = ""
+    file: Annotated[str, _says("only calls that name this file, and their results")] = ""
+    since: Annotated[str, _says("only since then, as in 2026-02-10 or 3d")] = ""
+    until: Annotated[str, _says("only until then")] = ""
     session: _Session = ""
 
 
@@ -142,8 +146,11 @@ class Line(Result, frozen=True, kw_only=True):
     text: str
 
 
-class Found(Result, frozen=True, kw_only=True):
-    """A matching block; `in_recorded_prompt` says whether it was in the recorded session's last prompt."""
+class Found(Result, frozen=True, kw_only=True, omit_defaults=True):
+    """A matching block; `in_recorded_prompt` says whether it was in the recorded session's last prompt.
+
+    `project` is its folder, with all_projects; recover takes it with the address.
+    """
 
     address: str
     kind: str
@@ -151,6 +158,7 @@ class Found(Result, frozen=True, kw_only=True):
     in_recorded_prompt: bool
     lines: list[Line]
     further_lines: int
+    project: str = ""
 
 
 class Searched(Result, frozen=True, kw_only=True):

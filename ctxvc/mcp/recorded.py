@@ -9,31 +9,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
-from ctxvc.agent.tools.search import COUNTED, SHOWN, WIDTH, address_from, search
 from ctxvc.agent.tools.tools import ERROR
 from ctxvc.agent.tools.why import Explain, explanation
 from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.prompt.recover import NoRoom
-from ctxvc.core.relevance import terms
 from ctxvc.core.view import dashboard_text
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
-from ctxvc.inspection.search import EVER, Filters, best, searched
 from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
+from ctxvc.mcp import search as searching
 from ctxvc.mcp.contract import Content, Page, Wrong
 from ctxvc.phrases import MODEL
 from ctxvc.session import project_notes
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
+from ctxvc.store.read.address import Resolved
 from ctxvc.store.read.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
@@ -43,7 +41,6 @@ BOARD = 4_000
 #: The most notes of a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
-_DAY = 86_400
 #: Seconds that a call waits for the first recording.
 _PATIENCE = 5.0
 
@@ -66,6 +63,7 @@ class Recorded:
         explain: Explain | None,
         is_coming: Callable[[], bool],
         project_notes: bool = False,
+        all_projects: bool = False,
     ) -> None:
         self._find = find
         self._is_coming = is_coming
@@ -74,11 +72,11 @@ class Recorded:
         self._of_call = of_call
         self._explain = explain
         self._has_project_notes = project_notes
+        self._has_all_projects = all_projects
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
         """What the tool answers. Raises: Wrong."""
-        if getattr(arguments, "project", False) and not self._has_project_notes:
-            raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
+        self._check_allowed(arguments)
         with self._session(getattr(arguments, "session", ""), meta, change=_CHANGES.get(name, "none")) as session:
             match arguments:
                 case offer.NoteArguments(project=True):
@@ -92,13 +90,25 @@ class Recorded:
                 case offer.RecoverArguments():
                     return _recover(session, arguments)
                 case offer.SearchArguments():
-                    return _search(session, arguments)
+                    return searching.search(session, arguments)
                 case offer.StatusArguments():
                     return _status(session)
                 case offer.WhyArguments():
                     explained = explanation(session.stored, arguments.target, self._explain)
                     return offer.Why(target=arguments.target, answer=explained.lines, addresses=explained.addresses)
         raise AssertionError(name)
+
+    def _check_allowed(self, arguments: msgspec.Struct) -> None:
+        """Raises: Wrong for what a person has to allow, and did not."""
+        match arguments:
+            case offer.NoteArguments(project=True) | offer.NotesArguments(project=True):
+                if not self._has_project_notes:
+                    raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
+            case offer.SearchArguments(all_projects=False, project="") | offer.RecoverArguments(project=""):
+                pass
+            case offer.SearchArguments() | offer.RecoverArguments():
+                if not self._has_all_projects:
+                    raise Wrong("this server reads no other project; a person has to start it so that it does")
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
         """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong for a cursor."""
@@ -246,13 +256,16 @@ def _project_notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
 
 def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
     """The part that is read. Of calls at once about one block each counts: who comes second tries again."""
+    if call.project:
+        with searching.other_project(session.store, call.project) as store:
+            return _reading(session, call, searching.in_store(store, call.address))
     for _ in range(_TRIES - 1):
         with suppress(Conflict):
             return _reading(session, call)
     return _reading(session, call)
 
 
-def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
+def _reading(session: Session, call: offer.RecoverArguments, elsewhere: Resolved | None = None) -> offer.Recovered:
     """Raises: Conflict if another reading of the block was counted meanwhile, and as `Session.recover`."""
     try:
         part = session.recover(
@@ -263,71 +276,18 @@ def _reading(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
             path=call.path,
             most=call.max_tokens,
             bounded=False,
+            elsewhere=elsewhere,
         )
     except NoRoom as error:  # the host's context is not ours: a number can only be too small
         raise NoRoom(str(error), hint="ask for more max_tokens") from error
+    following = render(part.call or "", MODEL)
     return offer.Recovered(
         address=call.address,
         header=part.heading(MODEL),
         content=part.content,
         complete=part.complete,
-        next=render(part.call or "", MODEL),
+        next=f"{following} project {call.project}" if following and call.project else following,
     )
-
-
-def _search(session: Session, call: offer.SearchArguments) -> offer.Searched:
-    store = session.store
-    if call.rank:
-        return _ranked(session, call)
-    if call.kind or call.agent or call.file or call.days:
-        raise BadInput("kind, agent, file and days are for rank", hint="set rank, and give words as the pattern")
-    names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
-    others = [StoredSession.for_reading(store, other) for other in names]
-    result = search(session.stored, call.pattern, ignore_case=call.ignore_case, others=others)
-    matches = [
-        offer.Found(
-            address=match.address,
-            kind=match.kind,
-            step=match.step,
-            in_recorded_prompt=match.state in ("visible", "pinned", "masked"),
-            lines=[offer.Line(number=number, text=text) for number, text in match.lines],
-            further_lines=match.more,
-        )
-        for match in result.found
-    ]
-    further = min(result.more, COUNTED)
-    return offer.Searched(session=session.name, found=matches, further_blocks=further, unfinished=result.unfinished)
-
-
-def _ranked(session: Session, call: offer.SearchArguments) -> offer.Searched:
-    now = time.time()
-    if call.kind and call.kind not in get_args(Kind):
-        raise BadInput(f"{one_line(call.kind, 40)!r} is no kind", hint=f"use one of {', '.join(get_args(Kind))}")
-    filters = Filters(
-        kinds=[kind for kind in get_args(Kind) if kind == call.kind],
-        agents=[call.agent] if call.agent else [],
-        files=[call.file] if call.file else [],
-        sessions=[] if call.all_sessions else [session.name],
-        since=int(now - call.days * _DAY) if call.days else EVER[0],
-    )
-    unreadable: list[CtxvcError] = []
-    result = searched(
-        session.store, terms(call.pattern), filters, now, SHOWN,
-        accepts=lambda row: row.state != "deleted", unreadable=unreadable,
-    )  # fmt: skip
-    matches = [
-        offer.Found(
-            address=address_from(session.stored, fitting.place),
-            kind=fitting.place.row.kind,
-            step=fitting.place.row.step,
-            in_recorded_prompt=fitting.place.row.present,
-            lines=[offer.Line(number=fitting.line, text=one_line(fitting.text, WIDTH))],
-            further_lines=0,
-        )
-        for fitting in best([result], now, SHOWN)
-    ]
-    unfinished = f"{len(unreadable)} sessions could not be read" if unreadable else ""
-    return offer.Searched(session=session.name, found=matches, further_blocks=0, unfinished=unfinished)
 
 
 def _status(session: Session) -> offer.Status:

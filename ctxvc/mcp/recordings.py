@@ -20,7 +20,8 @@ class Recordings:
 
     `default` is the session of calls that name none. Where it is empty, `of_call` gives session and scope for what the
     client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is,
-    and `is_coming` whether a first recording is on its way where there is none.
+    and `is_coming` whether a first recording is on its way where there is none. `project_notes` and `all_projects` are
+    what a person allows besides: notes of the project, and search in other projects.
     """
 
     instructions = offer.INSTRUCTIONS
@@ -38,9 +39,10 @@ class Recordings:
         explain: Callable[[Any, str], tuple[Sequence[str], Sequence[str]]] | None = None,
         is_coming: Callable[[], bool] = lambda: False,
         project_notes: bool = False,
+        all_projects: bool = False,
     ) -> None:
         self.version = version
-        self._given = (find, default, of_call, explain, is_coming, project_notes)
+        self._given = (find, default, of_call, explain, is_coming, project_notes, all_projects)
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:

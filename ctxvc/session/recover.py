@@ -48,6 +48,7 @@ def part(
     reserved: int = 0,
     make_room: Callable[[int], object] | None = None,
     added: Callable[[Recovered], str] | None = None,
+    elsewhere: Resolved | None = None,
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`.
 
@@ -55,7 +56,9 @@ def part(
     tokens beside it.
     """
     context.stored.refresh()
-    reading = partial(_reading, context, address, lines=lines, chars=chars, grep=grep, path=path, seconds=seconds)
+    reading = partial(
+        _reading, context, address, elsewhere, lines=lines, chars=chars, grep=grep, path=path, seconds=seconds
+    )
     if not bounded:
         tokens = most or _UNBOUNDED
     else:
@@ -69,7 +72,7 @@ def part(
         tokens = min(tokens, _free(context, spare) - reserved)
     recovered, resolved = reading(max(0, tokens))
     text = added(recovered) if added else ""
-    if text or (resolved and resolved.row):
+    if elsewhere is None and (text or (resolved and resolved.row)):
         which = f", {recovered.unit} {recovered.first}-{recovered.last} of {recovered.total}" if recovered.total else ""
         _accessed(context, resolved, resolved.row if resolved else None, which, text, address)
     return recovered
@@ -78,6 +81,7 @@ def part(
 def _reading(
     context: Context,
     address: str,
+    elsewhere: Resolved | None,
     tokens: int,
     *,
     lines: str,
@@ -87,7 +91,7 @@ def _reading(
     seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
     """At most so many tokens of the addressed content, with its description."""
-    resolved = addresses.target(context.stored, address)
+    resolved = elsewhere or addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     if resolved and resolved.group:
         listing = recover.members(

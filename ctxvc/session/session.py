@@ -45,6 +45,7 @@ from ctxvc.store.log.transaction import Attachment
 from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read import operations
 from ctxvc.store.read import revision as revisions
+from ctxvc.store.read.address import Resolved
 from ctxvc.store.read.revision import Sent
 from ctxvc.store.store import Store, create
 from ctxvc.tokens import calibration, models, prompt_size
@@ -693,6 +694,7 @@ class Session:
         seconds: float = TOOL_SECONDS,
         reserved: int | None = None,
         added: Callable[[Recovered], str] | None = None,
+        elsewhere: Resolved | None = None,
     ) -> Recovered:
         """A part of a block, in the prompt or not, for a model to read; of a group, the list of its members.
 
@@ -704,6 +706,7 @@ class Session:
         With `reserved`, what is read is to come in as a result, and so many counted tokens with it: older blocks leave
         for it as for any result. The text that `added` makes of what is read, if any, is appended with the record of
         the access, as text that a program put in; `undo` takes it out of the prompt.
+        `elsewhere` is what `address` names in another store; such an access is not recorded.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
         spare = self._spare()
@@ -725,6 +728,7 @@ class Session:
             reserved=reserved or 0,
             make_room=None if reserved is None else make_room,
             added=added,
+            elsewhere=elsewhere,
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:

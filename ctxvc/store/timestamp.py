@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+import re
+from datetime import datetime, timedelta, timezone
+
+from ctxvc.errors import BadInput
+
+_AGE = re.compile(r"([0-9]{1,6}) ?(min|minutes?|h|hours?|d|days?|w|weeks?)(?: ago)?")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def now(timespec: str = "milliseconds") -> str:
@@ -22,3 +28,21 @@ _LATEST = 253_402_300_799
 def iso(seconds: int) -> str:
     """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
     return text(datetime.fromtimestamp(min(max(seconds, 0), _LATEST), timezone.utc))
+
+
+def seconds_of(text: str, now: float, *, end: bool = False) -> float:
+    """The time that `2026-02-10`, `2026-02-10 14:30` (local) or `3d`, `2 hours ago` names, in seconds since 1970.
+
+    At the `end` of a day that is named without a time. Raises: BadInput.
+    """
+    if age := _AGE.fullmatch(text.strip()):
+        return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])}).total_seconds()
+    try:
+        moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        if end and len(text.strip()) <= len("2026-02-10"):
+            moment += timedelta(days=1, seconds=-1)
+        return moment.timestamp()
+    except (ValueError, OverflowError) as error:
+        raise BadInput(
+            f"{text[:40]!r} is not a time", hint="write it as in 2026-02-10, 2026-02-10T14:30, 3d, `2 hours ago`"
+        ) from error

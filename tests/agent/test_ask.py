@@ -50,7 +50,9 @@ def asked(
             anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=0) as client,
             ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=budget) as session,
         ):
-            answer = ask.ask(session, recorded, "Why?", Anthropic(client), Eyes(), Limits(steps=steps))
+            answer = ask.ask(
+                session, ask.Recording(session, recorded), "Why?", Anthropic(client), Eyes(), Limits(steps=steps)
+            )
     return answer, api.bodies
 
 
@@ -170,14 +172,17 @@ def test_whatever_a_model_asks_is_answered(recorded: Session, tmp_path: Path, to
 def judged(recorded: Session, answer: str, *blocks: str) -> dict[str, str]:
     """What an answer cites, and why it does not hold, where these blocks were read."""
     was_read = {(block, recorded.ledger()[block].sha256) for block in blocks}
-    return {citation.handle: citation.why for citation in ask.cited(answer, recorded, was_read)}
+    recording = ask.Recording(recorded, recorded)
+    recording.was_read = was_read
+    return {citation.handle: citation.why for citation in recording.cited(answer)}
 
 
 def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
     read = handle(recorded, "B7")
     answer = (
         f"By [B7] and B9, [{read}], main:{read}, nope:{read}, other/main:{read}, {read.upper()}, B7@zzzz, B7@, "
-        f"[B9999], B5-B7, {read}-{read}, [b8], b8@aaaa, main:B6 and G1@abcd12; see {handle(recorded, 'B8')}."
+        f"[B9999], B5-B7, {read}-{read}, [b8], b8@aaaa, main:B6, rec/main:{read} and "
+        f"G1@abcd12; see {handle(recorded, 'B8')}."
     )
     assert judged(recorded, answer, "B7") == {
         "B7": "has no checksum",
@@ -195,6 +200,7 @@ def test_whatever_looks_like_an_address_is_checked(recorded: Session) -> None:
         "b8": "is not a handle as read_block gives it",
         "b8@aaaa": "is not a handle as read_block gives it",
         "main:B6": "has no checksum",
+        f"rec/main:{read}": "",
         "G1@abcd12": "is a group: cite the blocks in it",
         handle(recorded, "B8"): "was not read",
     }
@@ -236,10 +242,12 @@ def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Sess
     recorded.append({"role": "assistant", "content": [use]})
     (block,) = recorded.append(Message(role="user", parts=(part,)))
 
-    (said,), was_read = reading(recorded, tmp_path, {"block": block})
-    told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
-    assert told
-    citations = ask.cited(f"[{told[1]}] and [{block}-1.txt@000000]", recorded, was_read)
+    with ask.open_session(recorded.store.path, "ask-1", model=MODEL, window=20_000) as session:
+        recording = ask.Recording(session, recorded)
+        said = recording.run("read_block", {"block": block}).output.decode()
+        told = re.search(f"recovered ({block}-1.txt@[0-9a-f]+):", said)
+        assert told
+        citations = recording.cited(f"[{told[1]}] and [{block}-1.txt@000000]")
     assert [citation.why for citation in citations] == ["", "is not a block of the recording"]
 
 

@@ -10,10 +10,11 @@ import os
 import random
 import re
 import resource
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
@@ -28,7 +29,10 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Event, Opened, Said
 from ctxvc.errors import BadInput
 from ctxvc.inspection import text_index
-from ctxvc.inspection.search import Filters, best, searched
+from ctxvc.inspection.indexed_bodies import text_of
+from ctxvc.inspection.search import Filters, Score, Searched, best, searched
+from ctxvc.inspection.text_index import COUNTED
+from ctxvc.store.git.objects import Objects
 from ctxvc.store.ingest import ingest
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep import gc
@@ -37,6 +41,9 @@ from tests.making.events import read
 
 MEGABYTES = 60
 QUERIES = 200
+#: Queries of each kind whose ten best are looked for in all bodies, and megabytes up to which they are.
+RECALLED, RECALL_MEGABYTES = 25, 80
+TEN = 10
 _WORD = re.compile(r"[A-Za-z_]{3,20}")
 
 
@@ -49,6 +56,8 @@ def figures(folder: Path, megabytes: int = MEGABYTES) -> Iterator[Figure]:
         gc.gc(store)
     yield Figure(f"{sessions:,} sessions, {size / 1e6:,.0f} MB of bodies, stored", time.perf_counter() - began, "s")
     queries = _queries(texts, chance)
+    if size <= RECALL_MEGABYTES * 1_000_000:
+        yield from _recall(folder, {kind: asked[:RECALLED] for kind, asked in queries.items()})
     with ProcessPoolExecutor(1, get_context("spawn")) as process:  # whose memory is that of the searches alone
         yield from process.submit(_measured, folder, queries, size).result()
 
@@ -75,6 +84,52 @@ def _measured(folder: Path, queries: dict[str, list[str]], size: int) -> list[Fi
             )
     figures.append(Figure("memory, at most, with all searches", _memory(), "MB", None, "<= 500"))
     return figures
+
+
+def _recall(folder: Path, queries: dict[str, list[str]]) -> Iterator[Figure]:
+    """Of the ten best of all bodies, the share among the ten that are given, and how often the best is the same."""
+    _asked(folder, "zzzzzz")
+    now = time.time()
+    with Store(folder / ".ctxvc") as store:
+        everything = _Everything(store)
+        for kind, asked in queries.items():
+            shares, firsts = [], []
+            for query in asked:
+                with suppress(BadInput):
+                    terms = relevance.terms(query)
+                    result = searched(store, terms, Filters(), now, TEN, unreadable=[])
+                    given = [f"{one.place.session}:{one.place.row.id}" for one in best([result], now, TEN)]
+                    if true := everything.best(terms, result, now):
+                        shares.append(len(set(true) & set(given)) / len(true))
+                        firsts.append(given[:1] == true[:1])
+            yield Figure(f"of the ten best of {kind}, given", sum(shares) / max(len(shares), 1), "")
+            yield Figure(f"the best of {kind}, given first", sum(firsts) / max(len(firsts), 1), "")
+
+
+class _Everything:
+    """The texts of all bodies, to rank without an index."""
+
+    def __init__(self, store: Store) -> None:
+        objects = Objects(store.repository)
+        with sqlite3.connect(store.cache_path / text_index.FILE) as database:
+            rows = database.execute(
+                "SELECT s.name, b.block, b.time, b.size, b.form, b.blob"
+                " FROM bodies b JOIN sessions s ON s.id = b.session"
+            )
+            self._bodies = [(*row[:4], self._text(objects, *row[4:])) for row in rows]
+
+    def _text(self, objects: Objects, form: int, blob: bytes) -> str:
+        return relevance.folded(text_of(form, objects.blob(blob))[:COUNTED])
+
+    def best(self, query: Sequence[relevance.Term], result: Searched, now: float) -> list[str]:
+        """The ten best, as `SESSION:BLOCK`; fewer where fewer fit."""
+        score = Score(result.having, result.bodies, result.characters, now)
+        scored = [
+            (-score(counts, size, at), f"{session}:B{block}")
+            for session, block, at, size, text in self._bodies
+            if (counts := relevance.frequencies(text, query))
+        ]
+        return [name for _, name in sorted(scored)[:TEN]]
 
 
 def _memory() -> float:

@@ -81,6 +81,8 @@ CASES: dict[str, list[list[str]]] = {
         ["grep", "--rank", "zebra"],
         ["grep", "--rank", "-i", "off"],
         ["grep", "--agent", "pi", "off"],
+        ["grep", "--agent", "ctxvc", "--file", "app.py", "--since", "2020-01-01", "app|add"],
+        ["grep", "--since", "soon", "off"],
         ["grep", "("],
         ["grep", "(a+)+$", "--scope", "main", "--kind", "user"],
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxvc.store.store import create
 from tests.cli.conftest import Run, answer
 
 
@@ -45,6 +46,25 @@ def test_a_secret_in_a_note_is_a_mark(run: Run, project: Path) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     run("note", "--project", "-m", f"the token is {secret}", folder=project)
     assert "[REDACTED:" in json.dumps(answer(run, project, "notes", "--project"))
+
+
+def test_the_session_of_the_notes_is_listed_only_where_asked(run: Run, project: Path) -> None:
+    before = [item["name"] for item in answer(run, project, "sessions")["items"]]
+    run("note", "--project", "-m", "the tests need a tag\x1b[31m", folder=project)
+    assert [item["name"] for item in answer(run, project, "sessions")["items"]] == before
+    assert "project-notes" not in run("sessions", folder=project).stdout
+    every = {item["name"]: item for item in answer(run, project, "sessions", "--all")["items"]}
+    (name,) = every.keys() - set(before)
+    assert name.startswith("project-notes-") and every[name]["title"] == "notes of the project"
+    listed = run("sessions", "--all-projects", folder=project).stdout
+    assert "project-notes" not in listed and before[0] in listed
+
+
+def test_notes_alone_are_no_session(run: Run, tmp_path: Path) -> None:
+    create(tmp_path / ".ctxvc").close()
+    run("note", "--project", "-m", "make -j2", folder=tmp_path)
+    listed = answer(run, tmp_path, "sessions")
+    assert (listed["current"], listed["items"]) == ("", [])
 
 
 @pytest.mark.parametrize(

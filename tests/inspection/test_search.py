@@ -6,18 +6,22 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctxvc.core import relevance
+from ctxvc.core import patterns, relevance
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.errors import BadInput, Conflict, CtxvcError
 from ctxvc.inspection import indexed_bodies, text_index
-from ctxvc.inspection.search import EVER, Filters, Fitting, best, searched
+from ctxvc.inspection.bodies import bodies, read
+from ctxvc.inspection.filters import EVER, Filters, parsed
+from ctxvc.inspection.grep import Search
+from ctxvc.inspection.search import Fitting, best, searched
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import PurgeRequest
@@ -53,6 +57,14 @@ def fitting(store: Store, query: str, filters: Filters = ANY, *, most: int = 20,
 
 def addresses(store: Store, query: str, filters: Filters = ANY) -> list[str]:
     return [one.place.address for one in fitting(store, query, filters)]
+
+
+def exact(store: Store, word: str, filters: Filters) -> set[str]:
+    """The blocks that have the word, found without an index."""
+    sessions = [StoredSession.for_reading(store, name) for name in store.sessions()]
+    stored = bodies([(one, one.scopes()) for one in sessions], lambda _: True, filters=filters, whole=True)
+    hits = Search(read(store, stored), patterns.compiled(word))
+    return {place.address for hit in hits for place in hit.places}
 
 
 def index_file(store: Store) -> Path:
@@ -123,7 +135,10 @@ def test_filters(store: Store) -> None:
     record(store, "two", human("another otter"), agent="claude-code-live")
 
     def of(**fields: object) -> set[str]:
-        return set(addresses(store, "otter", Filters(**fields)))  # type: ignore[arg-type]
+        filters = Filters(**fields)  # type: ignore[arg-type]
+        ranked = set(addresses(store, "otter", filters))
+        assert exact(store, "otter", filters) == ranked, "with an index and without one"
+        return ranked
 
     one, file, two = "one/main:B1", "one/main:B4", "two/main:B1"
     assert of() == {one, file, two}
@@ -132,6 +147,7 @@ def test_filters(store: Store) -> None:
     assert of(agents=["codex"]) == {one, file}
     assert of(agents=["claude-code"]) == {two}
     assert of(sessions=["two"]) == {two}
+    assert of(sessions=["two", *(f"gone-{number}" for number in range(20))]) == {two}
     assert of(files=["app.py"]) == of(files=["src/app.py"]) == of(files=["/work/src/app.py"]) == {file}
     assert of(files=["pp.py"]) == set()
     assert of(agents=["codex"], kinds=["user"]) == {one}
@@ -247,3 +263,36 @@ def test_a_phrase_is_found_behind_many_bodies_that_have_only_its_words(
     monkeypatch.setattr("ctxvc.inspection.search.LOOKED_AT", 3)
     record(store, "s", human("the red knot"), *(human(f"a knot that is red {number}") for number in range(8)))
     assert addresses(store, '"red knot"') == ["s/main:B1"]
+
+
+def test_what_has_a_word_often_is_found_behind_many_newer_ones(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("LOOKED_AT", 3), ("_READ", 3), ("_ALONE", 3), ("_TOGETHER", 3)):
+        monkeypatch.setattr(f"ctxvc.inspection.search.{name}", most)
+    record(
+        store, "old", human("the dunlin " * 9), human("the dunlin of the moor, the dunlin, the dunlin of the moor " * 2)
+    )
+    record(store, "new", *(human(f"a dunlin that is {number}") for number in range(12)))
+    found = [one.place.address for one in fitting(store, "dunlin", most=3)]
+    assert found[0] == "old/main:B1"
+    assert addresses(store, "dunlin moor")[0] == "old/main:B3"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"kinds": ["user", "\x1b[31m"]}, "is no kind"),
+        ({"since": "yesterday\x1b"}, "is not a time"),
+        ({"until": "0001-01-01"}, "is not a time"),
+        ({"since": "9" * 40}, "is not a time"),
+    ],
+)
+def test_what_is_no_filter_is_said(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why) as raised:
+        parsed(NOW, **given)
+    assert "\x1b[31m" not in str(raised.value)
+
+
+def test_filters_as_they_are_written() -> None:
+    made = parsed(NOW, kinds=["user"], agents=["codex"], since="2d", until="2026-02-10")
+    assert (made.kinds, made.agents, made.since) == (["user"], ["codex"], NOW - 2 * 86_400)
+    assert made.until > parsed(NOW, until="2026-02-10T23:00").until, "a day is whole"

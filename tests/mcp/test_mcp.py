@@ -243,8 +243,74 @@ def test_a_ranked_search_gives_the_blocks_that_fit_best(live: Path) -> None:
     assert sorted(each["address"].partition("@")[0] for each in found) == ["B3", "B7"]
     assert found[0]["lines"][0]["text"].endswith("the quick brown fox")
     assert told(live, "search", pattern="brown fox", rank=True, kind="user")["found"] == []
-    assert len(told(live, "search", pattern="brown fox", rank=True, days=1, all_sessions=True)["found"]) == 2
+    assert len(told(live, "search", pattern="brown fox", rank=True, since="1d", all_sessions=True)["found"]) == 2
+    assert told(live, "search", pattern="brown fox", rank=True, until="2020-01-01")["found"] == []
     assert told(live, "search", pattern="brown", rank=True, agent="codex")["found"] == []
+
+
+def test_an_exact_search_has_the_same_filters(live: Path) -> None:
+    def of(**given: Any) -> list[str]:
+        found = told(live, "search", pattern="brown|Why|make", **given)["found"]
+        return [each["address"].partition("@")[0] for each in found]
+
+    assert of() == ["B1", "B2", "B3", "B4", "B6", "B7"]
+    assert of(kind="user") == ["B1"]
+    assert of(agent="codex") == of(until="2020-01-01") == of(file="a.py") == []
+    assert of(agent="ctxvc", since="1d", all_sessions=True) == of()
+
+
+@pytest.fixture
+def other(live: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of another project of the person, whose session has the same name."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    folder = tmp_path / "shop"
+    with Session.open(folder / ".ctxvc", "demo", model="claude-opus-4-5") as session:
+        session.append({"role": "user", "content": HOSTILE})
+    assert live.exists()
+    return folder
+
+
+HOSTILE = "the brown ibex\x1b[31m \u202efoo\x9b1m\r\nmain:B1@aaaaaa NEAR(a b) ibex\x00 " + "long line " * 4_000
+
+
+def test_other_projects_are_searched_and_read_only_where_a_person_allowed_it(live: Path, other: Path) -> None:
+    def allowed(name: str, /, **given: Any) -> Any:
+        return asked(live, lambda client: client.call_tool(name, given), all_projects=True)
+
+    assert told(live, "search", pattern="ibex", rank=True, all_sessions=True)["found"] == []
+    assert allowed("search", pattern="ibex", rank=True, all_sessions=True).structured_content["found"] == []
+    found = allowed("search", pattern="brown ibex", rank=True, all_projects=True).structured_content["found"]
+    assert sorted(each.get("project", "") for each in found) == ["", "", str(other)]
+    (first,) = [each for each in found if "project" in each]
+    assert first["address"].startswith("demo/main:B1@")
+    assert all(line["text"].isprintable() for each in found for line in each["lines"])
+    named = allowed("search", pattern="brown", rank=True, all_projects=True, project="shop").structured_content
+    assert [each["project"] for each in named["found"]] == [str(other)]
+
+    with Store(other / ".ctxvc") as store:
+        before = store.all_tips()
+    part = allowed("recover", address=first["address"], project=first["project"]).structured_content
+    assert "ibex" in part["content"] and part["next"].endswith(f" project {other}")
+    with Store(other / ".ctxvc") as store:
+        assert store.all_tips() == before, "the other project is only read"
+    for given, why in (
+        ({"address": "B1", "project": str(other)}, "names no session there"),
+        ({"address": first["address"], "project": "/etc"}, "no project '/etc'"),
+        ({"address": "nobody/main:B1", "project": str(other)}, "nobody"),
+    ):
+        answer = allowed("recover", **given)
+        assert answer.is_error and why in answer.content[0].text
+
+
+@pytest.mark.parametrize(
+    ("query", "is_found"),
+    [("a) OR ibex", True), ('ibex" OR "', True), ("ibex*", False), ("text:ibex", False), ("\ue001ibex", False)],
+)
+def test_a_query_is_words_whatever_it_looks_like(live: Path, other: Path, query: str, is_found: bool) -> None:
+    given = {"pattern": query, "rank": True, "all_projects": True}
+    answer = asked(live, lambda client: client.call_tool("search", given), all_projects=True)
+    assert not answer.is_error and answer.structured_content is not None
+    assert (str(other) in [each.get("project", "") for each in answer.structured_content["found"]]) == is_found
 
 
 def test_notes_of_the_project_are_given_only_where_a_person_allowed_it(live: Path) -> None:
@@ -290,7 +356,11 @@ def test_status_tells_of_the_recording(live: Path) -> None:
         ("recover", {"address": "B3", "max_tokens": 5}, "; ask for more max_tokens"),
         ("recover", {"address": "B3", "max_tokens": MOST + 1}, "Expected `int` <= 8000"),
         ("search", {"pattern": "["}, "is not a regular expression"),
-        ("search", {"pattern": "x", "kind": "user"}, "kind, agent, file and days are for rank; set rank"),
+        ("search", {"pattern": "x", "all_projects": True, "rank": True}, "reads no other project; a person has to"),
+        ("search", {"pattern": "x", "project": "shop"}, "reads no other project; a person has to start it"),
+        ("recover", {"address": "B3", "project": "/"}, "reads no other project; a person has to start it"),
+        ("search", {"pattern": "x", "since": "soon\x1b[1m", "rank": True}, "is not a time"),
+        ("search", {"pattern": "x", "kind": "usr"}, "'usr' is no kind; use one of user, assistant"),
         ("search", {"pattern": "x", "kind": "usr", "rank": True}, "'usr' is no kind; use one of user, assistant"),
         ("search", {"pattern": "-", "rank": True}, "has no word to search for"),
         ("notes", {"session": "nowhere"}, "nowhere"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from ctxvc.session import project_notes
 from ctxvc.store.store import Store
 from tests.sharing.clones import Clone
 
 
-def add(clone: Clone, text: str, name: str = "") -> None:
+def add(clone: Clone, text: str, name: str = "", actor: str = "user") -> None:
     with Store(clone.path) as store:
-        project_notes.add(store, text, actor="user", name=name, root=clone.path.parent)
+        project_notes.add(store, text, actor=actor, name=name, root=clone.path.parent)
 
 
 def texts(clone: Clone) -> set[str]:
@@ -49,8 +51,9 @@ def scopes(clone: Clone) -> set[tuple[str, str]]:
         return {(session, scope) for session, tips in store.all_tips().items() for scope in tips}
 
 
-def test_notes_alone_can_be_pulled(anna: Clone, bob: Clone) -> None:
-    add(anna, "make -j2")
+@pytest.mark.parametrize("actor", ["user", "agent"])
+def test_notes_alone_can_be_pulled(anna: Clone, bob: Clone, actor: str) -> None:
+    add(anna, "make -j2", actor=actor)
     anna.push()
     bob.pull()
     assert texts(bob) == {"make -j2"}

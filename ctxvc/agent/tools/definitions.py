@@ -66,6 +66,27 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
     supersedes: Annotated[str | list[str], describe("blocks it replaces; they leave")] = ""
 
 
+#: What a note takes besides, where a person lets the model write the project's.
+_Project = Annotated[bool, describe("keep it for all later sessions of this project instead, not in the context")]
+_Name = Annotated[str, describe("with project: it replaces the project's note of this name")]
+
+
+class PlainNoteOrProject(PlainNote, frozen=True, kw_only=True):
+    """Note what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context when
+    other blocks leave it."""
+
+    project: _Project = False
+    name: _Name = ""
+
+
+class WriteNoteOrProject(WriteNote, frozen=True, kw_only=True):
+    """Note what must outlast its blocks: findings, decisions, exact names and numbers. Notes stay in the context when
+    other blocks leave it."""
+
+    project: _Project = False
+    name: _Name = ""
+
+
 class _PlainNoteOf1(Arguments, frozen=True, kw_only=True):
     """The tool of sessions begun before notes had labels."""
 
@@ -175,6 +196,8 @@ TOOLS: Mapping[str, type[Arguments]] = {
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
 #: Those that take less where the window is narrow; and, in the same form, in sessions that older versions began.
 _NARROW: Mapping[str, type[Arguments]] = {"recover": RecoverPart}
+#: The same note with what it takes besides.
+_OR_PROJECT: Mapping[type[Arguments], type[Arguments]] = {WriteNote: WriteNoteOrProject, PlainNote: PlainNoteOrProject}
 #: The tools of sessions begun by earlier versions.
 _FORMER: Sequence[Mapping[str, type[Arguments]]] = (
     {"note": _WriteNoteOf1, "notes": _NotesOf1},
@@ -189,14 +212,17 @@ _BESIDE: Mapping[str, Mapping[str, str]] = {
 _Given = TypeVar("_Given", bound=Arguments)
 
 
-def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
+def definitions(
+    terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] = (), project_notes: bool = False
+) -> list[dict[str, Any]]:
     """The tools of a session as the Messages API takes them: the agent's `own`, then the context tools.
 
     Those that `terms` name, all of them without terms; always in the same order. One whose name is taken by the agent
-    is called `context_NAME`. Give the list to `Session.open`: it stays the same for the whole session.
+    is called `context_NAME`. With `project_notes`, `note` can keep a note for the project.
+    Give the list to `Session.open`: it stays the same for the whole session.
     """
     taken = {str(tool.get("name", "")) for tool in own}
-    context_kinds = kinds(terms)
+    context_kinds = kinds(terms, project_notes=project_notes)
     context_tools = [
         definition(_free(name, taken), kind, _beside(name, context_kinds), brief=terms is not None and terms.brief)
         for name, kind in context_kinds.items()
@@ -204,13 +230,20 @@ def definitions(terms: Terms | None = None, *, own: Sequence[Mapping[str, Any]] 
     return [*map(dict, own), *context_tools]
 
 
-def kinds(terms: Terms | None = None) -> dict[str, type[Arguments]]:
+def kinds(terms: Terms | None = None, *, project_notes: bool = False) -> dict[str, type[Arguments]]:
     """The context tools that `terms` name, all of them without terms: name → what a call gives."""
     by_name = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
-    if terms is None:
-        return by_name
-    fewer = {**({} if terms.folds else _PLAIN), **(_NARROW if terms.brief else {})}
-    return {name: fewer.get(name, kind) for name, kind in by_name.items()}
+    if terms is not None:
+        fewer = {**({} if terms.folds else _PLAIN), **(_NARROW if terms.brief else {})}
+        by_name = {name: fewer.get(name, kind) for name, kind in by_name.items()}
+    return {name: _OR_PROJECT.get(kind, kind) for name, kind in by_name.items()} if project_notes else by_name
+
+
+def has_project_notes(tools: object) -> bool:
+    """Whether the definitions of a session have a `note` that can keep a note for the project."""
+    declared = tools if isinstance(tools, list | tuple) else ()
+    forms = [_taken(definition("note", kind)) for kind in _OR_PROJECT.values()]
+    return any(isinstance(tool, Mapping) and _taken(tool) in forms for tool in declared)
 
 
 def ours(tools: object, names: Collection[str]) -> dict[str, str]:
@@ -226,6 +259,7 @@ def ours(tools: object, names: Collection[str]) -> dict[str, str]:
         while name.startswith(PREFIX):
             name = name[len(PREFIX) :]
         forms = [form[name] for form in (TOOLS, _PLAIN, _NARROW, *_FORMER) if name in form and name in names]
+        forms += [_OR_PROJECT[kind] for kind in forms if kind in _OR_PROJECT]
         if any(_taken(tool) == _taken(definition(name, kind)) for kind in forms):
             by_tool[name] = own_name
     return {own_name: name for name, own_name in by_tool.items()}

@@ -13,6 +13,7 @@ from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind, State
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.inspection.bodies import Place, bodies, read
+from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.grep import Hit, Search
 from ctxvc.store.log.stored_session import StoredSession
 
@@ -56,6 +57,7 @@ def search(
     ignore_case: bool = False,
     without: Collection[str] = (),
     others: Iterable[StoredSession] = (),
+    filters: Filters | None = None,
 ) -> Searched:
     """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
 
@@ -67,7 +69,7 @@ def search(
     def accepts(row: Row) -> bool:
         return row.kind != "dashboard" and row.state != "deleted" and row.tool not in without
 
-    stored_bodies = bodies([_scopes(one) for one in (stored, *others)], accepts, whole=True)
+    stored_bodies = bodies([_scopes(one) for one in (stored, *others)], accepts, filters=filters, whole=True)
     looking = Search(read(stored.store, stored_bodies), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
     matching = groupby(looking, key=lambda hit: hit.places[0].address)
     matches: list[Match] = []
@@ -115,6 +117,6 @@ def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
 
 def address_from(stored: StoredSession, place: Place) -> str:
     """The handle of a block, with what leads to it from the scope where one is."""
-    if place.session != stored.name:
+    if place.project or place.session != stored.name:
         return f"{place.session}/{place.scope}:{place.row.handle}"
     return place.row.handle if place.scope == stored.scope else f"{place.scope}:{place.row.handle}"

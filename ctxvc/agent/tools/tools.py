@@ -23,6 +23,7 @@ from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFo
 from ctxvc.phrases import MODEL
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
+from ctxvc.session import project_notes
 from ctxvc.session.session import Note, Session
 from ctxvc.store.read import revision
 
@@ -59,16 +60,21 @@ class Tools:
     """The context tools on a session. Calls of one step share the room that there is for what is read out.
 
     `names` are those of the session's definitions, each with the context tool that it is; `terms` are those of its
-    policy, with the tools that it really has.
+    policy, with the tools that it really has. Notes of the project are written only with `writes_project_notes`: what
+    the session's definitions say of them may have come from elsewhere.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, writes_project_notes: bool = False) -> None:
         offered = TOOLS if session.policy is None else session.policy.terms().tools
-        self.names = tools.ours(revision.now(session.stored).tools, offered)
+        definitions = revision.now(session.stored).tools
+        self.names = tools.ours(definitions, offered)
         own_names = tuple(self.names.values())
         self.terms = msgspec.structs.replace(session.terms, tools=own_names, handles="recover" in own_names)
-        self._kinds = {name: kind for name, kind in tools.kinds(self.terms).items() if name in own_names}
+        with_project = tools.has_project_notes(definitions)
+        kinds = tools.kinds(self.terms, project_notes=with_project)
+        self._kinds = {name: kind for name, kind in kinds.items() if name in own_names}
         self._session = session
+        self._writes_project_notes = writes_project_notes
         # By call, what the session does not know of before the call's result is in.
         self._read_out: dict[str, int] = {}  # tokens
         self._marked: dict[str, Declared] = {}  # episodes
@@ -106,6 +112,8 @@ class Tools:
                 _bounded("note", arguments.note)
                 session.goto(arguments.name, arguments.note)
                 return self._moved(arguments.name)
+            case tools.WriteNoteOrProject() | tools.PlainNoteOrProject() if arguments.project or arguments.name:
+                return self._project_note(arguments, call)
             case tools.WriteNote():
                 return self._note(arguments.text, arguments.labels, arguments.supersedes, fold=arguments.fold)
             case tools.PlainNote():
@@ -148,6 +156,30 @@ class Tools:
         folded = f"; archived {len(noted.archived)} blocks, {noted.freed:,} tokens freed" if noted.archived else ""
         stayed = f" Left out: {left_out}." if (left_out := _problems(noted.problems)) else ""
         return f"Noted as {noted.block}{folded}.{stayed}"
+
+    def _project_note(self, arguments: tools.WriteNoteOrProject | tools.PlainNoteOrProject, call: str) -> str:
+        """The receipt of a note of the project. Raises: BadInput, Refused."""
+        if not arguments.project:
+            raise BadInput("a name is for a note of the project", hint="set project, or leave name out")
+        if not self._writes_project_notes:
+            raise Refused("notes of the project are not written in this run", hint="a person has to allow it")
+        if isinstance(arguments, tools.WriteNote) and (arguments.fold or arguments.supersedes):
+            raise BadInput(
+                "a note of the project takes nothing out of the context", hint="leave fold and supersedes out"
+            )
+        session = self._session
+        steps = [row.step for row in session.ledger().rows() if row.call == call]
+        note = project_notes.add(
+            session.store,
+            arguments.text,
+            actor="agent",
+            name=arguments.name,
+            labels=arguments.labels,
+            learned=(session.name, session.scope, max(steps, default=session.ledger().meta.counters.step)),
+            root=session.store.path.parent,
+        )
+        replaced = f"; it replaces {', '.join(note.about.replaces)}" if note.about.replaces else ""
+        return f"Noted for the project as {note.address}{replaced}."
 
     def _scopes(self) -> str:
         session = self._session

@@ -10,33 +10,18 @@ from ctxvc.cli.answers.hits import RankedHit
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import iso
-from ctxvc.cli.terminal import story
 from ctxvc.cli.terminal.hits import ranked_table, screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, relevance
-from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import CtxvcError
 from ctxvc.inspection import search
-from ctxvc.inspection.search import Filters, Fitting, Searched
+from ctxvc.inspection.filters import Filters, within
+from ctxvc.inspection.search import Fitting, Searched
 from ctxvc.store.store import Store
 
 #: With `-n 0`, as many as are looked at in a store.
 _ALL = search.LOOKED_AT
-
-
-def filters(
-    kinds: Sequence[Kind], agents: Sequence[str], files: Sequence[str], since: str | None, until: str | None
-) -> Filters:
-    """What the options of a search say. Raises: BadInput for what is no time."""
-    now = time.time()
-    return Filters(
-        kinds=kinds,
-        agents=agents,
-        files=files,
-        since=int(story.seconds_of(since, now)) if since else search.EVER[0],
-        until=int(story.seconds_of(until, now, end=True)) if until else search.EVER[1],
-    )
 
 
 def show(
@@ -109,10 +94,10 @@ class _Question:
             return search.searched(
                 store,
                 self._query,
-                search.within(self._filters, sessions),
+                within(self._filters, sessions),
                 self.now,
                 self.limit,
-                accepts=self._accepts,
+                accepts=lambda place: self._accepts(place.row),
                 project=project,
                 unreadable=self._unreadable,
                 progress=progress.reach,

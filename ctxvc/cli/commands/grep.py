@@ -20,8 +20,10 @@ from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.inspection import filters as filtering
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import StoredBody, bodies, read
+from ctxvc.inspection.filters import Filters
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -48,13 +50,13 @@ LISTED, RANKED = 1000, 20
 @timeout_option
 @click.option("--rank", is_flag=True, help="PATTERN is words: the blocks that fit best, from an index.")
 @click.option("--agent", "agents", metavar="NAME", multiple=True,
-              help="With --rank: only what this agent's sessions have, as in codex; repeatable.")  # fmt: skip
+              help="Only what this agent's sessions have, as in codex; repeatable.")  # fmt: skip
 @click.option("--file", "files", metavar="PATH", multiple=True,
-              help="With --rank: only calls that name this file, and their results; repeatable.")  # fmt: skip
+              help="Only calls that name this file, and their results; repeatable.")  # fmt: skip
 @click.option("--project", "projects", metavar="NAME", multiple=True,
               help="With --all-projects: only projects in a folder of this name; repeatable.")  # fmt: skip
-@click.option("--since", metavar="TIME", help="With --rank: only since then, as in 2026-02-10, 3d, '2 hours ago'.")
-@click.option("--until", metavar="TIME", help="With --rank: only until then.")
+@click.option("--since", metavar="TIME", help="Only since then, as in 2026-02-10, 3d, '2 hours ago'.")
+@click.option("--until", metavar="TIME", help="Only until then.")
 @json_option
 @click.pass_context
 def grep(
@@ -83,24 +85,24 @@ def grep(
     states = {True: live, False: archived}
 
     def matches(row: Row) -> bool:
-        return (not kinds or row.kind in kinds) and (states[row.present] or not (archived or live))
+        return states[row.present] or not (archived or live)
 
+    filters = filtering.parsed(
+        time.time(), kinds=kinds, agents=agents, files=files, since=since or "", until=until or ""
+    )
     if rank:
         if scope or ignore_case or fixed or context:
             raise click.UsageError("--rank takes words: leave out --scope, -i, -F and -C")
-        filters = ranked.filters(kinds, agents, files, since, until)
         ranked_limit = RANKED if limit is None else limit
         any_fits = ranked.show(app, source, filters, matches, ranked_limit, everywhere=everywhere,
                                projects=projects if all_projects else None)  # fmt: skip
     else:
-        if agents or files or since or until:
-            raise click.UsageError("--agent, --file, --since and --until require --rank")
         pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
         unreadable: list[CtxvcError] = []
         if all_projects:
-            chosen = _all_projects(app, matches, unreadable, projects)
+            chosen = _all_projects(app, matches, filters, unreadable, projects)
         else:
-            chosen = _project(app, matches, scope, unreadable, everywhere=everywhere)
+            chosen = _project(app, matches, filters, scope, unreadable, everywhere=everywhere)
         any_fits = _show(app, pattern, chosen, unreadable, LISTED if limit is None else limit, context)
     if everywhere:
         from ctxvc.cli.remotes.remote_sessions import note_missing
@@ -172,21 +174,22 @@ def _unfinished(search: searching.Search, slow: patterns.Slow, count: int) -> pa
 
 
 def _project(
-    app: App, matches: Callable[[Row], bool], scope: str | None, unreadable: list[CtxvcError], *, everywhere: bool
-) -> Generator[tuple[Store, list[StoredBody]]]:
+    app: App, matches: Callable[[Row], bool], filters: Filters, scope: str | None, unreadable: list[CtxvcError],
+    *, everywhere: bool,
+) -> Generator[tuple[Store, list[StoredBody]]]:  # fmt: skip
     """The project's store, with the bodies to search."""
     with app.reading() as stored:
         sessions = _sessions(stored, scope, unreadable, everywhere=everywhere)
-        yield stored.store, bodies(sessions, matches, whole=True)
+        yield stored.store, bodies(sessions, matches, filters=filters, whole=True)
 
 
 def _all_projects(
-    app: App, matches: Callable[[Row], bool], unreadable: list[CtxvcError], projects: Sequence[str]
+    app: App, matches: Callable[[Row], bool], filters: Filters, unreadable: list[CtxvcError], projects: Sequence[str]
 ) -> Generator[tuple[Store, list[StoredBody]]]:
     """The stores of all projects, or of those in folders of these names, each with the bodies to search."""
     for store in app.all_stores(unreadable, projects):
         sessions = _sessions_besides(store, "", unreadable)
-        yield store, bodies(sessions, matches, whole=True, project=str(store.path.parent))
+        yield store, bodies(sessions, matches, filters=filters, whole=True, project=str(store.path.parent))
 
 
 def _sessions(

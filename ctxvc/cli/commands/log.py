@@ -33,6 +33,7 @@ from ctxvc.core import patterns
 from ctxvc.errors import BadInput
 from ctxvc.inspection.story import Moment, moments, turns
 from ctxvc.inspection.work import CallCost, call_cost, total_cost
+from ctxvc.store import timestamp
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
@@ -150,10 +151,10 @@ def _filters(
     """The conditions that a commit must meet. Raises: BadInput."""
     now = time.time()
     if since is not None:
-        earliest = story.seconds_of(since, now)
+        earliest = timestamp.seconds_of(since, now)
         yield lambda moment: moment.entry.time >= earliest
     if until is not None:
-        latest = story.seconds_of(until, now, end=True)
+        latest = timestamp.seconds_of(until, now, end=True)
         yield lambda moment: moment.entry.time <= latest
     if actor is not None:
         yield lambda moment: moment.actor == actor or moment.actor.partition(":")[0] == actor

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 @click.option("--beyond-this-machine", is_flag=True,
               help="With --http: allow an address that others can reach. Nothing is encrypted.")  # fmt: skip
 @click.option("--project-notes", is_flag=True, help="Let clients read and write the project's notes.")
+@click.option("--all-projects", is_flag=True, help="Let clients search all your projects on this machine.")
 @click.pass_obj
-def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bool, project_notes: bool) -> None:
+def mcp(
+    app: App, address: str, token_file: Path | None, beyond_this_machine: bool, project_notes: bool, all_projects: bool
+) -> None:
     """Offers notes, search and reading of everything recorded; it does not change the host's own context. MCP clients
     start it themselves: `ctxvc help connect-over-mcp` has configurations.
 
@@ -51,6 +54,7 @@ def mcp(app: App, address: str, token_file: Path | None, beyond_this_machine: bo
         explain=app.explain,
         is_coming=partial(_is_coming, env),
         project_notes=project_notes,
+        all_projects=all_projects,
     )
     if address:
         _serve_http(app, recordings, address, token_file, beyond=beyond_this_machine)

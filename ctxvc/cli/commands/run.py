@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ctxvc.agent.sandbox import Sandbox
     from ctxvc.agent.windows import Window
     from ctxvc.agent.workspace import Workspace
+    from ctxvc.core.policy import Policy
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession
 
@@ -118,6 +119,12 @@ def _dollars(_ctx: click.Context, _param: click.Parameter, value: float) -> floa
     default=0,
     help="Show the model the project's notes that fit the task, in at most N tokens (0: none).",
 )
+@click.option(
+    "--write-project-notes",
+    "writes_notes",
+    is_flag=True,
+    help="Let the model write notes that all later sessions of the project get.",
+)
 @click.option("--yes", is_flag=True, help="Run commands without asking.")
 @click.option(
     "--env",
@@ -148,7 +155,7 @@ def run(
     app: App, task: str, resume: str, name: str, model: str, provider: str, planner: str, spec: str,
     files: tuple[str, ...], budget: int | None, window: int | None, max_steps: int, max_tokens_total: int,
     max_cost: float, yes: bool, script: Path | None, names: tuple[str, ...], boxed: bool, bound: tuple[Path, ...],
-    network: bool, notes_cap: int,
+    network: bool, notes_cap: int, writes_notes: bool,
 ) -> None:  # fmt: skip
     """The agent has a shell, files and helpers; everything is recorded. ^C stops the run at the end of the step, a
     second ^C at once; --resume continues, and no command is run twice. You are asked before each command, unless --yes
@@ -172,7 +179,20 @@ def run(
     chosen = model_of(app, script, model or previous[1].model, provider)
     limits = Limits(steps=max_steps, dollars=max_cost, tokens=max_tokens_total)
     with (
-        _opened(app, previous, resume, name, model, spec, files, budget or 0, window or 0, chosen, limits) as session,
+        _opened(
+            app,
+            previous,
+            resume,
+            name,
+            model,
+            spec,
+            files,
+            budget or 0,
+            window or 0,
+            chosen,
+            limits,
+            project_notes=writes_notes,
+        ) as session,  # fmt: skip
         stopping() as event,
         _isolated(app.output, hands),
     ):
@@ -199,6 +219,7 @@ def run(
             limits=limits,
             options={"max_tokens": session.budget.reserve},
             planner=planner,
+            writes_project_notes=writes_notes,
         )
         _check_planner(session, planner, chosen, limits)
         try:
@@ -263,6 +284,8 @@ def _opened(
     window: int,
     chosen: Model,
     limits: Limits,
+    *,
+    project_notes: bool,
 ) -> Iterator[Session]:
     """The session of the run, which no other run can use meanwhile: the one to resume, or a new one in the project. At
     its end it is pushed, if the person wants so.
@@ -274,7 +297,6 @@ def _opened(
     from ctxvc.cli.options.policy_option import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
-    from ctxvc.session.session import Session
     from ctxvc.tokens import models
 
     path, previous = origin
@@ -306,11 +328,11 @@ def _opened(
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
             _go_to(path, session_name, previous.scope)
-            session = Session.open(path, session_name, model=model, policy=policy if spec else "")
+            session = _resumed(path, session_name, model, policy if spec else "", project_notes=project_notes)
         else:
             session = start.begin(
                 path, session_name, model=model, policy=policy, window=Budget(window_size, reserve), folder=app.folder,
-                note=lambda text: app.output.note(safe(text)),
+                note=lambda text: app.output.note(safe(text)), project_notes=project_notes,
             )  # fmt: skip
         if is_new:
             app.output.note(f"created a store at {safe(str(path))}")
@@ -327,6 +349,21 @@ def _go_to(path: Path, session: str, scope: str) -> None:
 
     with Store(path) as store:
         store.set_current_scope(session, scope)
+
+
+def _resumed(path: Path, name: str, model: str, policy: str | Policy, *, project_notes: bool) -> Session:
+    """The session of a run before. Raises: BadInput if its model is to write notes of the project, and has no tool."""
+    from ctxvc.agent.tools.definitions import has_project_notes
+    from ctxvc.session.session import Session
+    from ctxvc.store.read import revision
+
+    session = Session.open(path, name, model=model, policy=policy)
+    if project_notes and not has_project_notes(revision.now(session.stored).tools):
+        session.close()
+        raise BadInput(
+            f"session {name} was started without --write-project-notes", hint="leave it out; only a new run can have it"
+        )
+    return session
 
 
 class _Previous(NamedTuple):

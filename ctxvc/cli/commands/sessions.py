@@ -14,7 +14,7 @@ import msgspec
 from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, TimeText, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Styled, Table, Timestamp, Tokens, iso
-from ctxvc.core.ledger import caption
+from ctxvc.core.ledger import caption, name_rules
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.core.prompt.outline import Bodies
@@ -31,7 +31,9 @@ from ctxvc.tokens.meter import CACHE as COUNTS
 from ctxvc.tokens.meter import Meter, window_of
 
 #: The file of the cache that has the items, and what they depend on besides their session.
-_CACHE, _FORM = "sessions.json", f"sessions 3, prices of {models.MODELS_DATE}"
+_CACHE, _FORM = "sessions.json", f"sessions 4, prices of {models.MODELS_DATE}"
+#: The title of a session with a project's notes.
+_NOTES = "notes of the project"
 #: How importers name the scopes of sub-agents.
 AGENT = "agent-"
 
@@ -40,9 +42,10 @@ AGENT = "agent-"
 @all_projects_option
 @click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
               help="List everybody's sessions on a remote, without fetching them.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="List the sessions that have the project's notes, too.")
 @json_option
 @click.pass_obj
-def sessions(app: App, all_projects: bool, remote: str | None) -> None:
+def sessions(app: App, all_projects: bool, remote: str | None, everything: bool) -> None:
     """Turns are those of the current scope; `full` is the share of the window that its last prompt took (after a `~`,
     not the provider's count). `spent` and the cost cover the calls of all scopes whose usage is recorded, at list
     prices: all tokens of prompts, cached or not, and replies; `–` is unknown. Files are those that calls edited, wrote
@@ -53,15 +56,15 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
             raise click.UsageError("--remote and --all-projects cannot be combined")
         from ctxvc.cli.remotes import remote_sessions
 
-        remote_sessions.show(app, remote)
+        remote_sessions.show(app, remote, notes=everything)
         return
     unreadable: list[CtxvcError] = []
     if all_projects:
-        items, current = _of_all_projects(app, unreadable), ""
+        items, current = _of_all_projects(app, unreadable, notes=everything), ""
     else:
         with app.store() as store:
             known_stores.remember_used(store.path)
-            items, _ = session_items(store, unreadable)
+            items, _ = session_items(store, unreadable, notes=everything)
             current = _current(store, [item.name for item in items])
     app.output.answer(Sessions(current=current, items=items), _table(items, current, projects=all_projects))
     if not items and not unreadable and not app.output.json:
@@ -69,21 +72,21 @@ def sessions(app: App, all_projects: bool, remote: str | None) -> None:
     raise_unreadable(unreadable)
 
 
-def _of_all_projects(app: App, unreadable: list[CtxvcError]) -> list[SessionItem]:
+def _of_all_projects(app: App, unreadable: list[CtxvcError], *, notes: bool) -> list[SessionItem]:
     """The sessions of all projects that can be read, newest first."""
     items = [
         msgspec.structs.replace(item, project=str(store.path.parent))
         for store in app.all_stores(unreadable)
-        for item in session_items(store, unreadable)[0]
+        for item in session_items(store, unreadable, notes=notes)[0]
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 
 
 def session_items(
-    store: Store, unreadable: list[CtxvcError], *, seconds: float | None = None
+    store: Store, unreadable: list[CtxvcError], *, seconds: float | None = None, notes: bool = False
 ) -> tuple[list[SessionItem], int]:
     """The sessions that can be read, newest first, and how many are not listed yet. The errors of the others go into
-    `unreadable`.
+    `unreadable`. Those with a project's notes are among them only with `notes`.
 
     What was worked out for a session is kept. After so many `seconds` of that no further one is worked out: one that
     changed is given as it was, and one that is new is left for the next time.
@@ -120,6 +123,7 @@ def session_items(
     if entries != cached:
         local_cache.save(store, _CACHE, entries)
     items = [entries[name].item for name in all_tips if name in entries]
+    items = [item for item in items if notes or not name_rules.has_project_notes(item.name)]
     return sorted(items, key=lambda item: item.updated, reverse=True), unlisted
 
 
@@ -186,7 +190,7 @@ class _Reader:
         return SessionItem(
             name=name,
             prompt=_first_prompt(ledger),
-            title=caption.plain(source.title) if source else "",
+            title=caption.plain(source.title) if source else _NOTES if name_rules.has_project_notes(name) else "",
             started=source.started if source else "",
             updated=iso(revision.entry(self.store, scopes[current].commit).time),
             branch=source.branch if source else "",
@@ -286,7 +290,7 @@ def _first_prompt(ledger: Ledger) -> str:
 
 def _current(store: Store, names: Sequence[str]) -> str:
     try:
-        return store.current_session(names)
+        return store.current_session(names) if names else ""
     except NotFound:
         return ""
 

@@ -14,10 +14,10 @@ from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
 from ctxvc.cli.terminal import charts
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.cli.terminal.story import seconds_of
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import remotes
 from ctxvc.store.store import Store
+from ctxvc.store.timestamp import seconds_of
 from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
@@ -80,14 +80,9 @@ def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
 
 
 def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
-    """The sessions that a remote has; those that are not here are named."""
     from ctxvc.cli.remotes import remote_sessions
-    from ctxvc.sharing import browse
 
-    remote = remotes.find(store, name)
-    names = browse.newest(remote_sessions.fetched(app, remote))
-    remote_sessions.note_missing(app, store)
-    return names
+    return remote_sessions.names(app, store, name)
 
 
 def _item(line: Line) -> StatsItem:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
+from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import browse, indexes, remotes
 from ctxvc.sharing.index import SessionEntry
@@ -16,12 +19,13 @@ from ctxvc.store.store import Store
 _NAMED = 5
 
 
-def show(app: App, name: str) -> None:
-    """Prints the sessions on a remote; offline, those last fetched, with a note."""
+def show(app: App, name: str, *, notes: bool) -> None:
+    """Prints the sessions on a remote, with `notes` those that have the project's, too; offline, those last fetched,
+    with a note."""
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
-        items = _items(store, theirs)
+        items = [item for item in _items(store, theirs) if notes or not name_rules.has_project_notes(item.name)]
     answer = RemoteSessions(remote=remote.name, items=items, ignored=list(theirs.ignored))
     app.output.answer(answer, table_of(RemoteSession, items))
     if app.output.json:
@@ -60,6 +64,16 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
             pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
             app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+
+
+def names(app: App, store: Store, name: str) -> Collection[str]:
+    """The sessions that a remote has, whether here or not; what is not here, or longer there, is noted.
+
+    Raises: NotFound if there is no such remote; as `indexes.fetch`.
+    """
+    theirs = browse.newest(fetched(app, remotes.find(store, name)))
+    note_missing(app, store)
+    return theirs
 
 
 def fetched(app: App, remote: Remote) -> Indexes:

@@ -10,12 +10,12 @@ from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.cli.terminal.story import seconds_of
 from ctxvc.errors import CtxvcError
 from ctxvc.report.share import clean_of
 from ctxvc.sharing import remotes
 from ctxvc.store.objects import is_address
 from ctxvc.store.store import Store
+from ctxvc.store.timestamp import seconds_of
 from ctxvc.store.trust import identity
 from ctxvc.store.trust.known_stores import TABLE
 from ctxvc.tables import parquet

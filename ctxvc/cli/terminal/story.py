@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 
 from ctxvc.cli.output import Output, counted, iso
 from ctxvc.cli.terminal import charts
@@ -34,8 +34,6 @@ _COLORS = {
 }  # fmt: skip
 
 _FIELD = re.compile(r"\{([a-z]{0,20})\}")
-_AGE = re.compile(r"([0-9]{1,6}) ?(min|minutes?|h|hours?|d|days?|w|weeks?)(?: ago)?")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 #: The fields of a template, and what each is.
 FIELDS = (
@@ -117,24 +115,6 @@ def formatted(template: str, moment: Moment) -> str:
         return display.one_line(values[match[1]], _LONGEST)
 
     return _FIELD.sub(value, template.replace("\\t", "\t").replace("\\n", "\n"))
-
-
-def seconds_of(text: str, now: float, *, end: bool = False) -> float:
-    """The time that `2026-02-10`, `2026-02-10 14:30` (local) or `3d`, `2 hours ago` names, in seconds since 1970.
-
-    At the `end` of a day that is named without a time. Raises: BadInput.
-    """
-    if age := _AGE.fullmatch(text.strip()):
-        return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])}).total_seconds()
-    try:
-        moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
-    except ValueError as error:
-        raise BadInput(
-            f"{text[:40]!r} is not a time", hint="write it as in 2026-02-10, 2026-02-10T14:30, 3d, `2 hours ago`"
-        ) from error
-    if end and len(text.strip()) <= len("2026-02-10"):
-        moment += timedelta(days=1, seconds=-1)
-    return moment.timestamp()
 
 
 def _heading(output: Output, turn: Turn, scope: str) -> str:

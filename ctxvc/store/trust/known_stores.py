@@ -120,6 +120,11 @@ def paths() -> list[Path]:
     return sorted(stores)
 
 
+def paths_with(here: Path) -> list[Path]:
+    """The same with the store at `here`, which comes first, known or not."""
+    return [here, *(path for path in paths() if path.resolve() != here.resolve())]
+
+
 @contextmanager
 def recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
     """Locks the memory of the store with that id; yields its file and its contents.
