@@ -15,8 +15,7 @@ import click
 import msgspec
 
 from ctxvc.cli.app import App, Command
-from ctxvc.cli.options.management_options import management_options, managing
-from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
+from ctxvc.cli.options.management_options import management_options, managing, parsed_urls, upstream_option
 from ctxvc.cli.output import counted, safe
 from ctxvc.core.display import human_tokens
 from ctxvc.errors import BadInput, CtxvcError, NotFound
