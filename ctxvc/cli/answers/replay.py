@@ -215,8 +215,8 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
     """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
-    from ctxvc.replay.results.above import above
     from ctxvc.replay.results.advice import rank
+    from ctxvc.replay.results.comparison import above
     from ctxvc.replay.results.totals import totals
 
     def ordered(results: Sequence[Result]) -> list[Totals]:
