@@ -168,7 +168,7 @@ CLAUDE_CODE = {
     "agent.skills": "a folder that projects have their skills in",
     "wire.senders": "the headers by which its requests say whose they are",
     "core.hosts.tools": "the table of agents' tools",
-    "exporters.providers": "reads the provider out of names of models",
+    "exporters.conversation": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
     "tokens.media": "asks which family a model is of",

@@ -94,17 +94,17 @@ def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Wind
                 raise
             continue  # some refuse the key at a path that they do not have
         window = Window(tokens, path) if (tokens := tokens_of(answer)) else None
-        behind = upstreams(answer, model, address) if path == "/model/info" else []
-        if windows := [*filter(None, (window,)), *_upstream_windows(behind, end)]:
+        servers = upstreams(answer, model, address) if path == "/model/info" else []
+        if windows := [*filter(None, (window,)), *_upstream_windows(servers, end)]:
             return min(windows, key=lambda one: one.tokens)
         if path == "/api/show" and isinstance(answer, dict) and "model_info" in answer:
             return Window(_OLLAMA, path, certain=False)
     return None
 
 
-def _upstream_windows(behind: Sequence[Upstream], end: float) -> list[Window]:
+def _upstream_windows(servers: Sequence[Upstream], end: float) -> list[Window]:
     """What the servers behind a gateway say. A gateway behind one is not asked for its own."""
-    windows = ((upstream, _discovered(upstream.fetch, upstream.model, end)) for upstream in behind)
+    windows = ((upstream, _discovered(upstream.fetch, upstream.model, end)) for upstream in servers)
     return [msgspec.structs.replace(window, server=upstream.name) for upstream, window in windows if window]
 
 

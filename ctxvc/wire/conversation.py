@@ -24,7 +24,7 @@ from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.prompt.parameters import parameters
 from ctxvc.core.recording.recast import Recast, applied, recast
 from ctxvc.errors import BadInput
-from ctxvc.forms import pieces
+from ctxvc.forms import splice
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
@@ -175,7 +175,7 @@ class Conversation:
 
     def cleaned(self, body: bytes) -> tuple[dict[str, bytes], bytes]:
         """A body's pieces by their paths in the store, without secrets, and the body that they make."""
-        clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in pieces.split(body)}
+        clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in splice.in_pieces(body)}
         return clean, b"".join(clean.values())
 
     def take(self, call: Call) -> None:
@@ -436,7 +436,7 @@ def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) 
     stored = StoredSession.for_reading(store, session, scope)
     redactor = store.redaction.of(session)
     own = {}
-    for name, piece in pieces.split(call.exchange.body):
+    for name, piece in splice.in_pieces(call.exchange.body):
         own[f"{fmt.BODY}/{name}"] = blob_id(redactor.body(piece, "json") if redactor else piece)
     now = {path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in stored.pieces().items()}
     steps = [revision.now(stored)] if now == own else []

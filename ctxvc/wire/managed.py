@@ -58,8 +58,7 @@ from ctxvc.wire.conversation import (
     left_behind,
 )
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
-from ctxvc.wire.managed_prompt import Item, Texts, messages
-from ctxvc.wire.places import Places, key
+from ctxvc.wire.managed_prompt import Item, Places, Texts, key, messages
 
 #: Continuations of one reply at most: a model that only reads what left would never answer.
 _MOST_CONTINUATIONS = 50

@@ -18,8 +18,7 @@ from ctxvc.replay.experiments.measure import Spliced, Table, counts_at, evenly, 
 from ctxvc.replay.measures.cost import CacheSimulation, Prices
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
-from ctxvc.replay.results.file import code_version
-from ctxvc.replay.results.lines import LineFile
+from ctxvc.replay.results.file import LineFile, code_version
 from ctxvc.replay.results.result import Cost, Tokens
 from ctxvc.tokens.meter import Meter
 
