@@ -30,8 +30,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.read import revision
-from ctxvc.store.read.revision import Snapshot
-from ctxvc.store.read.sent_body import joined
+from ctxvc.store.read.revision import Snapshot, joined_body
 from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
@@ -85,7 +84,7 @@ class Conversation:
 
     def _load(self) -> None:
         """Learns from the store what the newest request was."""
-        body = joined(self.stored.store, self._client_pieces())
+        body = joined_body(self.stored.store, self._client_pieces())
         self._pieces = {
             path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in self._all_pieces().items()
         }
@@ -289,7 +288,7 @@ class Conversation:
         stored_pieces: dict[str, str | bytes] = dict(
             store.reader.pieces(commit, fmt.CLIENT) or store.reader.pieces(commit)
         )
-        return self._prompt_of(joined(store, stored_pieces)) if stored_pieces else _NOTHING
+        return self._prompt_of(joined_body(store, stored_pieces)) if stored_pieces else _NOTHING
 
     def _go_back(self, commit: str) -> None:
         """Goes on in a new scope from `commit`; what came after it stays in the scope that is left."""

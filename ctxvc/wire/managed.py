@@ -42,8 +42,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
-from ctxvc.store.read.revision import CLIENT_TOKENS
-from ctxvc.store.read.sent_body import joined
+from ctxvc.store.read.revision import CLIENT_TOKENS, joined_body
 from ctxvc.tokens import calibration, models
 from ctxvc.wire.conversation import (
     AGENT,
@@ -104,7 +103,7 @@ class ManagedConversation(Conversation):
         self._prepared: Ledger | None = None  # that of the newest prompt
         stored_asides = self._folder(fmt.ASIDES)
         decoded = [
-            msgspec.json.decode(joined(self.stored.store, {path: item}), type=Aside)
+            msgspec.json.decode(joined_body(self.stored.store, {path: item}), type=Aside)
             for path, item in stored_asides.items()
         ]
         self._asides = {aside.after: aside for aside in decoded}

@@ -15,8 +15,7 @@ from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.core.prompt.parameters import parameters
 from ctxvc.errors import NotFound, Refused
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read.revision import Snapshot
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import Snapshot, sent_body
 from ctxvc.tokens.meter import Meter
 
 _COLORS = {"-": "red", "+": "green", "@": "cyan"}

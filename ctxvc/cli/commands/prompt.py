@@ -15,8 +15,7 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.secrets.redact import MARK
 from ctxvc.session import proof
-from ctxvc.store.read.revision import Snapshot, exactness
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import Snapshot, exactness, sent_body
 
 
 @command("prompt", "ctxvc prompt step:5")
