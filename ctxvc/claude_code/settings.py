@@ -1,4 +1,5 @@
-"""Claude Code's settings with our hooks and without them: values in, values out; everything else stays."""
+"""Claude Code's settings with our hooks and without them: values in, values out; everything else stays,
+in the text of a file, too."""
 
 from __future__ import annotations
 

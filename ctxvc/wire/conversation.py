@@ -21,7 +21,7 @@ import msgspec
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.request import parameters
 from ctxvc.core.recording.recast import Recast, applied, recast
 from ctxvc.errors import BadInput
 from ctxvc.forms import splice

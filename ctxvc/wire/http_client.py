@@ -128,7 +128,7 @@ class _Recording:
             body = decoded(body, request.headers.get("content-encoding", ""))
             question = requested(copy, *call, dict(request.headers), body)
             request.extensions[_QUESTION] = question
-            return self._recorder.request(question)
+            return self._recorder.ask(question)
         except ValueError:
             return None  # the copy tells
         except Exception as error:

@@ -30,7 +30,7 @@ from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import Slot, outline, pieces
-from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.request import parameters
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.recording.recast import Recast, recast
 from ctxvc.core.view.budget import Budget

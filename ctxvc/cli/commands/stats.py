@@ -82,10 +82,10 @@ def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
 def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
     """The sessions that a remote has; those that are not here are named."""
     from ctxvc.cli.remotes import remote_sessions
-    from ctxvc.sharing import browse
+    from ctxvc.sharing import indexes
 
     remote = remotes.find(store, name)
-    names = browse.newest(remote_sessions.fetched(app, remote))
+    names = indexes.newest(remote_sessions.fetched(app, remote))
     remote_sessions.note_missing(app, store)
     return names
 

@@ -30,10 +30,9 @@ from ctxvc.store.git.objects import (
     folder,
     printable,
 )
-from ctxvc.store.verify.decoded import Contents, named_files
+from ctxvc.store.verify.decoded import Contents, Trees, named_files
 from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, damage, warning
 from ctxvc.store.verify.ledger import LedgerChanges, altered
-from ctxvc.store.verify.trees import Trees
 
 COMMITTER = "ctxvc <ctxvc@ctxvc>"
 

@@ -15,9 +15,8 @@ from ctxvc.core.ledger.ledger import Counters, Group, Row, segment_of
 from ctxvc.errors import Damaged
 from ctxvc.store import format as fmt
 from ctxvc.store.git.objects import FILE, Change, Unreadable, entry
-from ctxvc.store.verify.decoded import Regrouped
+from ctxvc.store.verify.decoded import Regrouped, Trees
 from ctxvc.store.verify.finding import EDITED, Finding, damage
-from ctxvc.store.verify.trees import Trees
 
 #: The fields of a row that no verb changes; of `extra`, all but our own notes in it.
 IDENTITY = (
