@@ -308,7 +308,7 @@ class Conversation:
         self._load()
 
     def _edit(self, prompt: Prompt) -> RedactedMessages:
-        """Makes the scope's prompt what the client has now; gives what stands behind all that was recorded."""
+        """Makes the scope's prompt what the client has now; returns what stands behind all that was recorded."""
         self._reader, self._has_read = self.form.reader(), True
         messages = self.stored.redacted_messages(self._reader.messages(self._history(prompt)))
         with self.stored.writing() as transaction:

@@ -444,7 +444,7 @@ class ManagedConversation(Conversation):
     # --- what comes back
 
     def answer(self, answered: Answered) -> Managed:
-        """Takes in an answer of the model; gives the continuation, if all its calls are ours. Raises: CtxvcError."""
+        """Takes in an answer of the model; returns the continuation, if all its calls are ours. Raises: CtxvcError."""
         sent = self._sent[answered.number]
         reply = self.form.reply(answered.answer, stream=answered.stream)
         if not (answered.whole and reply.complete):

@@ -133,7 +133,7 @@ class Recorder:
         return Managed()
 
     def _settle(self, exchanges: list[_Work]) -> list[_Work]:
-        """Acknowledges those that are on the disk; gives the others."""
+        """Acknowledges those that are on the disk; returns the others."""
         unfinished = {id(exchange) for exchange in self._sessions.unfinished()}
         for work in exchanges:
             if id(work.item) not in unfinished:
