@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 
 from ctxvc import policies
-from ctxvc.agent import managed as agents
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.tools.definitions import ours
+from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
@@ -552,11 +551,11 @@ class ManagedConversation(Conversation):
 
 def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
     """The tools of ours that a conversation gets which begins with this prompt."""
-    own = list(prompt.tools)
-    budget = Budget(management.budget)
     if not management.tools:
         return []
-    return agents.tools(management.policy, model=prompt.model, budget=budget, own=own, brief=True)[len(own) :]
+    window = models.window_under(Budget(management.budget), prompt.model)
+    terms = msgspec.structs.replace(policies.parse(management.policy).terms_in(window), brief=True)
+    return definitions(terms, own=prompt.tools)[len(prompt.tools) :]
 
 
 def _digest(prints: Sequence[bytes]) -> str:
