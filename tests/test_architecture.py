@@ -96,7 +96,7 @@ STORE = (
     *("git.config_parser", "git.allowlist", "trust.known_stores", "trust.trust", "trust.project_trust"),
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
-    *("project.locate", "project.links_inbox", "project.file_digests", "upkeep.packed_refs", "push_attempt"),
+    *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
     *("cache.database", "cache.recovered_files", "project.code_history", "cache.cached_repository"),
     *("read.commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
@@ -168,7 +168,7 @@ CLAUDE_CODE = {
     "agent.skills": "a folder that projects have their skills in",
     "wire.senders": "the headers by which its requests say whose they are",
     "core.hosts.tools": "the table of agents' tools",
-    "exporters.providers": "reads the provider out of names of models",
+    "exporters.conversation": "reads the provider out of names of models",
     "tokens.models": "reads versions out of names of models",
     "tokens.calibration": "asks which family a model is of",
     "tokens.media": "asks which family a model is of",

@@ -183,7 +183,7 @@ class Adapter:
         shown: Mapping[str, str] = {},
         noted: Mapping[str, Mapping[str, Any]] = {},
     ) -> list[str]:
-        """Takes in results of the newest reply's calls, all in one message or as they come; gives the new blocks' ids.
+        """Appends results of the newest reply's calls, in one message or as they come; returns the new blocks' ids.
 
         A change of scope that a call asked for is made with the last of them. Where it cannot be made any more, the
         result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`); `noted` is
@@ -209,12 +209,12 @@ class Adapter:
         return self._final
 
     def relieve(self) -> int:
-        """The guard takes out a quarter of the budget or of what is used; gives what it freed."""
+        """The guard takes out a quarter of the budget or of what is used; returns what it freed."""
         with self._lock:
             return self.session.relieve(RELIEVED)
 
     def too_long(self, tokens: int = 0, window: int = 0) -> bool:
-        """Takes in that the provider found the newest request too long; gives whether the next one is smaller.
+        """Takes in that the provider found the newest request too long; returns whether the next one is smaller.
 
         `tokens` is the size of its prompt and `window` what the model takes, where the provider says so: a session
         learns from both how this model counts.

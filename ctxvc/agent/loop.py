@@ -218,7 +218,7 @@ def last_words(session: Session) -> str | None:
 
 
 def interrupted(adapter: Adapter) -> list[str]:
-    """Answers the calls that a run before this one left without a result; gives their ids."""
+    """Answers the calls that a run before this one left without a result; returns their ids."""
     open_calls = list(adapter.session.stored.open_calls)
     adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in open_calls])
     return open_calls

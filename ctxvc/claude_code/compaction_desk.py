@@ -77,7 +77,7 @@ def _from_recorder(store: Path, data: bytes, env: Mapping[str, str]) -> bytes | 
 
 
 def serve(store: Store, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bool:
-    """Answers the events that wait, as the recorder; gives whether there were any. Raises: OSError, Refused."""
+    """Answers the events that wait, as the recorder; returns whether there were any. Raises: OSError, Refused."""
     from ctxvc.claude_code import compaction
 
     served = False

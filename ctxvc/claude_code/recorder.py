@@ -83,7 +83,7 @@ def work(
 
 
 def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
-    """Serves all requests now, those set aside too; gives those that still fail. Raises: CtxvcError, OSError."""
+    """Serves all requests now, those set aside too; returns those that still fail. Raises: CtxvcError, OSError."""
     requests.ask_again(path)
     work(path, linger=0, phrases=phrases)
     return [request for _, request in requests.aside(path)]
@@ -184,7 +184,7 @@ class _Recorder:
         self.recorded(self.store.path)
 
     def _record(self, follower: Follower, transcript: str, batch: Sequence[Request]) -> bool:
-        """Records the transcript; gives whether all of it succeeded. Raises: CtxvcError, OSError."""
+        """Records the transcript; returns whether all of it succeeded. Raises: CtxvcError, OSError."""
         if not follower.path.exists():
             return True  # a session without a message yet
         succeeded = True

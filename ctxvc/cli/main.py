@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import keyword
 import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,13 +17,52 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
-from ctxvc.cli.command_group import LazyGroup
-from ctxvc.cli.command_list import COMMANDS
+from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, SECTIONS, TOPICS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, render
 from ctxvc.phrases import COMMAND_LINE
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands from the table above: `--help` and an unknown name import none of them."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = getattr(import_module(f"ctxvc.cli.commands.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
+            suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
+            raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+        with formatter.section("Topics (ctxvc help TOPIC)"):
+            formatter.write_dl(list(TOPICS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=summary) for name, summary in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
 
 INTERRUPTED = 130
 #: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.

@@ -29,9 +29,6 @@ LARGEST = 256 * 1024
 _UNALIASED = frozenset({"run", "hook"})
 _ALIAS = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-#: When sessions are pushed: whenever something was recorded, or when a person does.
-_PUSHES = ("auto", "manual")
-_COLORS = ("auto", "always", "never")
 
 #: The settings that a project's file may have: nothing that runs a program, nothing that hides one.
 OF_PROJECTS = ("policy", "budget", "protect")
@@ -128,7 +125,7 @@ def written(value: Any) -> str:
 def from_variable(name: str, variable: str, text: str) -> Any:
     """The value of a setting that a variable has. Raises: BadSettings."""
     try:
-        return {"budget": _budget, "provider": _provider}.get(name, _text)(text)
+        return {"budget": _budget, "provider": _one_of(*PROVIDERS)}.get(name, _text)(text)
     except ValueError as error:
         raise BadSettings(f"{variable}: {error}", hint="`ctxvc help config`") from error
 
@@ -304,16 +301,13 @@ def _patterns(value: Any) -> tuple[str, ...]:
     return tuple(map(_text, value))
 
 
-def _provider(value: Any) -> str:
-    if value not in PROVIDERS:
-        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(PROVIDERS)}")
-    return str(value)
+def _one_of(*values: str) -> Callable[[Any], str]:
+    def kind(value: Any) -> str:
+        if value not in values:
+            raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(values)}")
+        return str(value)
 
-
-def _color(value: Any) -> str:
-    if value not in _COLORS:
-        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(_COLORS)}")
-    return str(value)
+    return kind
 
 
 def _pager(value: Any) -> str:
@@ -321,12 +315,6 @@ def _pager(value: Any) -> str:
     if value is False:
         return ""
     return _text(value)
-
-
-def _push(value: Any) -> str:
-    if value not in _PUSHES:
-        raise ValueError(f"{str(value)[:20]!r} is not one of {', '.join(_PUSHES)}")
-    return str(value)
 
 
 def _flag(value: Any) -> bool:
@@ -339,8 +327,8 @@ _PROJECTS: Mapping[str, Callable[[Any], Any]] = dict(zip(OF_PROJECTS, (_policy, 
 _PERSONS: Mapping[str, Callable[[Any], Any]] = {
     **_PROJECTS,
     "policy": _own_policy,
-    "provider": _provider,
-    "color": _color,
+    "provider": _one_of(*PROVIDERS),
+    "color": _one_of("auto", "always", "never"),
     "pager": _pager,
 }
 _HOSTS: Mapping[str, Callable[[Any], Any]] = {
@@ -350,4 +338,5 @@ _HOSTS: Mapping[str, Callable[[Any], Any]] = {
     "always": _flag,
     "off": _flag,
 }
-_SHARE: Mapping[str, Callable[[Any], Any]] = {"push": _push}
+#: When sessions are pushed: whenever something was recorded, or when a person does.
+_SHARE: Mapping[str, Callable[[Any], Any]] = {"push": _one_of("auto", "manual")}

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 from ctxvc.core import display
 from ctxvc.core.prompt import formats
 from ctxvc.errors import NotFound, Phrase
-from ctxvc.exporters.conversation import Conversation
+from ctxvc.exporters.conversation import Conversation, provider_of
 from ctxvc.exporters.exported import Exported
-from ctxvc.exporters.providers import provider_of
 from ctxvc.forms.losses import Loss
 from ctxvc.inspection import edits, why
 from ctxvc.inspection.why import Line, RecordedEdit

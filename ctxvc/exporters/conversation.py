@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ctxvc.core import display
+from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece, outline, pieces
-from ctxvc.exporters import notes
 from ctxvc.forms.losses import Loss
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Reply, Snapshot
@@ -90,7 +90,7 @@ class Conversation:
     def prompt(self, render: int = 1) -> list[Piece]:
         """What stands in the prompt; by default without tags, which only our own tools understand."""
         content = pieces(outline(self.ledger), self.snapshot.bodies, render)
-        return [msgspec.structs.replace(piece, extra=notes.sound(piece.extra, piece.body)) for piece in content]
+        return [msgspec.structs.replace(piece, extra=sound_notes(piece.extra, piece.body)) for piece in content]
 
     def request(self, content: Sequence[Piece]) -> formats.Prompt:
         """The complete request, with `content` for its messages."""
@@ -143,7 +143,7 @@ class Conversation:
             call=row.call,
             tool=row.tool,
             error=row.error,
-            extra=notes.sound(row.extra, body),
+            extra=sound_notes(row.extra, body),
             files={suffix: bodies.file(row, suffix) for suffix in row.files},
             block=row.id,
         )
@@ -172,3 +172,84 @@ def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:
         if entry.trailers.get("Ctxvc-Op") == "scope" and store.reader.meta(entry.commit).scope == scope:
             return entry
     return None
+
+
+#: How names of models begin → the provider, as models.dev names it.
+_PROVIDERS = {
+    "claude": "anthropic",
+    "codex": "openai",
+    "gpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "gemini": "google",
+    "grok": "xai",
+    "deepseek": "deepseek",
+    "mistral": "mistral",
+}
+
+
+def provider_of(model: str) -> str:
+    """The provider of a model, also of one that is named `provider/model`; empty if the name does not tell."""
+    name = model.rpartition("/")[2].lower()
+    return next((provider for start, provider in _PROVIDERS.items() if name.startswith(start)), "")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_object, value))
+
+
+def _is_picture(value: Any) -> bool:
+    return _is_object(value) and _is_object(value.get("image_url", {}))
+
+
+def _is_call(value: Any) -> bool:
+    return _is_object(value) and (_is_object(value.get("function")) or _is_object(value.get("custom")))
+
+
+#: Names → what their values are. Other names are fields of an item, with any value.
+_NOTES: Mapping[str, Callable[[Any], bool]] = {
+    "role": _is_text,
+    "field": _is_text,
+    "item": _is_text,
+    "id": lambda value: value is None or _is_text(value),
+    "content": _is_object,
+    "message": _is_object,
+    "part": _is_picture,
+    "call": _is_call,
+    "parts": lambda value: isinstance(value, bool) or _is_objects(value),
+    "items": lambda value: _is_object(value) and all(map(_is_picture, value.values())),
+    "output": lambda value: _is_object(value) or _is_objects(value),
+    "parsed": lambda value: isinstance(value, bool),
+}
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        wire.parse(body)
+    except ValueError:
+        return False
+    return True
+
+
+def sound_notes(extra: Mapping[str, Any], body: bytes) -> Mapping[str, Any]:
+    """`extra` with those of its notes that have the types which importers give them, and that fit the body."""
+    if "openai" not in extra:
+        return extra
+    notes = extra["openai"] if isinstance(extra["openai"], dict) else {}
+    valid = {name: value for name, value in notes.items() if name not in _NOTES or _NOTES[name](value)}
+    if valid.get("parsed") and not _is_json(body):
+        del valid["parsed"]
+    if valid.get("field") == "message" and wire.parsed(body, dict) is None:
+        del valid["field"]
+    if valid.get("field") in ("content", "tool_calls") and not _is_json(body):
+        del valid["field"]
+    return extra if valid == extra["openai"] else {**extra, "openai": valid}

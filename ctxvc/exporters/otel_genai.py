@@ -19,9 +19,8 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece, Slot, outline, pieces
-from ctxvc.exporters.conversation import Conversation, is_shared
+from ctxvc.exporters.conversation import Conversation, is_shared, provider_of
 from ctxvc.exporters.exported import Exported, leading
-from ctxvc.exporters.providers import provider_of
 from ctxvc.forms import elements
 from ctxvc.forms.losses import Loss
 from ctxvc.session.proof import as_sent

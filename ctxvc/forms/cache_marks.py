@@ -102,7 +102,7 @@ def _message_marks(message: Any) -> list[Any]:
 
 
 def _limit(entries: list[Any], there: Sequence[int], most: int) -> int:
-    """Takes away the marks of values that make more than `most`, those of the first; gives how many may be set.
+    """Takes away the marks of values that make more than `most`, those of the first; returns how many may be set.
 
     `there` says how many each message has.
     """

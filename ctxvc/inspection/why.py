@@ -86,7 +86,7 @@ def recorded_edits(
     A call that failed is left out, except a shell's, which may have done a part. Raises: Damaged.
     """
     needles = {name: needle(PurePath(name).name) for name in files}
-    opened = {name: _opened(store, name) for name in sessions}
+    opened = {name: StoredSession.for_reading(store, name) for name in sessions}
     stored = bodies(((session, session.scopes()) for session in opened.values()), lambda row: row.kind == "tool_use")
     clock = _Clock(store, opened)
     edits: dict[str, list[RecordedEdit]] = {name: [] for name in files}
@@ -223,7 +223,7 @@ def ranges(numbers: Sequence[int], lines: Sequence[Line]) -> list[tuple[int, int
 
 def step_of(store: Store, place: Place) -> Step:
     """The step of a call, with the conversation around it. Raises: NotFound, Damaged."""
-    stored = _opened(store, place.session, place.scope)
+    stored = StoredSession.for_reading(store, place.session, place.scope)
     number = place.row.step
     rows = [row for row in stored.ledger(place.scope).rows() if row.step <= number]
     turn = max((row.turn for row in rows if row.step == number), default=0)
@@ -242,9 +242,3 @@ def step_of(store: Store, place: Place) -> Step:
         replied=tuple(row for row in replies if row.step == replies[-1].step),
         notes=tuple(row for row in here if row.kind == "note"),
     )
-
-
-def _opened(store: Store, session: str, scope: str = "") -> StoredSession:
-    stored = StoredSession.open(store, session, scope)
-    stored.leave()  # whoever only looks writes nothing
-    return stored

@@ -18,8 +18,7 @@ from ctxvc import importers
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.integrations.claude_agent_sdk_transcripts import Transcript
-from ctxvc.integrations.closeable import Closeable
-from ctxvc.integrations.records import Records, opened, session_name
+from ctxvc.integrations.records import Closeable, Records, opened, session_name
 from ctxvc.store.ingest import ingest
 
 FORMAT = "claude-code"

@@ -21,9 +21,8 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from ctxvc.integrations.closeable import Closeable
 from ctxvc.integrations.langgraph_threads import Thread, Typed, as_json
-from ctxvc.integrations.records import Records, opened, session_name
+from ctxvc.integrations.records import Closeable, Records, opened, session_name
 
 _PREFIX = "langgraph-"
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from agents.memory.session import SessionABC
 
-from ctxvc.integrations.closeable import Closeable
-from ctxvc.integrations.records import Records, opened, session_name
+from ctxvc.integrations.records import Closeable, Records, opened, session_name
 
 _PREFIX = "openai-agents-"
 

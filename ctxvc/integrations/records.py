@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -129,3 +129,19 @@ def _value(body: bytes) -> Any:
             "a block among a framework's records is not one of them", hint="give the records a session of their own"
         )
     return value.get("value")
+
+
+C = TypeVar("C", bound="Closeable")
+
+
+class Closeable:
+    """A base for classes with a `close`."""
+
+    def __enter__(self: C) -> C:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        raise NotImplementedError

@@ -105,7 +105,7 @@ class Default(Policy, frozen=True, kw_only=True):
         count = sum(len(action.targets) for action in plan.actions)
         what = f"{count} block{'' if count == 1 else 's'} removed whose words occur elsewhere or are unused"
         until_cut = replace(view, ledger=now).used
-        after = replace(view, ledger=_with_cut(now)).used if now is not view.ledger else until_cut
+        after = replace(view, ledger=cut.with_cut(now)).used if now is not view.ledger else until_cut
         reason = leaving(view, before, after, what)
         if after < until_cut > view.budget.effective:
             reason += f"; {until_cut - view.budget.effective:,} over the budget until its cut takes effect"
@@ -143,7 +143,7 @@ class Default(Policy, frozen=True, kw_only=True):
     def _batch(self, view: View, target: int) -> tuple[Action, ...]:
         """The actions that bring the prompt down to `target` tokens, as far as foreseen."""
         # A batch comes with a cut, so what that takes need not be freed.
-        ahead = replace(view, ledger=_with_cut(view.ledger))
+        ahead = replace(view, ledger=cut.with_cut(view.ledger))
         used, freed = ahead.used, 0
         if used <= target:
             return ()
@@ -159,11 +159,6 @@ class Default(Policy, frozen=True, kw_only=True):
             freed += departure.freed
         batch, freed = _without_excess(batch, freed, lambda tokens: used - view.part(tokens) <= target)
         return _actions(view, batch)
-
-
-def _with_cut(ledger: Ledger) -> Ledger:
-    """The ledger as it is behind the cut that comes with a batch."""
-    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cut.before_reply(ledger)))
 
 
 def _without_excess(

@@ -264,7 +264,7 @@ class Follower:
         subagent: str = "",
         ends: Mapping[Path, int] = MappingProxyType({}),
     ) -> list[Outcome]:
-        """Records the new part of each changed file; gives the outcomes.
+        """Records the new part of each changed file; returns the outcomes.
 
         `final` also records an open step as it is. `closes` means that no step continues past the host's next action,
         so that the open one is recorded too if it is complete; with `subagent`, the name of its file, only there. Of

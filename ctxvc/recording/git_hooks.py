@@ -44,7 +44,7 @@ _MOST_REWRITTEN = 1_000
 
 
 def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
-    """Installs or removes the project's hooks; gives the path of each and whether that is a change.
+    """Installs or removes the project's hooks; returns the path of each and whether that is a change.
 
     Git decides where it looks for hooks. Hooks that are not ours are never touched.
     Raises: NotFound if there is no repository, Refused.
@@ -76,7 +76,7 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
 
 
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
-    """Installs or removes the store's hooks and its textconv; gives each path and whether that is a change.
+    """Installs or removes the store's hooks and its textconv; returns each path and whether that is a change.
 
     Raises: Refused if a hook that is not ours is there, or nothing may be added to the store.
     """
@@ -137,7 +137,7 @@ def _line(program: str, name: str = PROJECT) -> str:
 
 
 def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
-    """Writes the script to `path`, or with None removes ours; gives whether that is a change. Raises: Refused."""
+    """Writes the script to `path`, or with None removes ours; returns whether that is a change. Raises: Refused."""
     there = os.path.lexists(path)
     if there and not is_ours(path):
         if script is None:

@@ -31,7 +31,7 @@ class Watch:
     _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
 
     def look(self, ends: Mapping[Path, int] = MappingProxyType({})) -> list[Outcome]:
-        """Records the new messages; gives the outcomes. A transcript unchanged for an hour is recorded to its end.
+        """Records the new messages; returns the outcomes. A transcript unchanged for an hour is recorded to its end.
 
         Of those in `ends` only so many bytes are read.
         """

@@ -11,12 +11,11 @@ from typing import ClassVar
 from ctxvc.core.plan.plan import Plan
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
+from ctxvc.replay.conversation import Prompt
 from ctxvc.replay.measures import oracle
 from ctxvc.replay.measures.retention import Gauge
-from ctxvc.replay.prepared import Prepared, Room
-from ctxvc.replay.prompt import Prompt
 from ctxvc.replay.results.result import ORACLE, Result
-from ctxvc.replay.tally import Tally
+from ctxvc.replay.tally import Prepared, Room, Tally
 from ctxvc.replay.work import Setup
 
 

@@ -17,10 +17,8 @@ from ctxvc.core.prompt.request import Request
 from ctxvc.core.view.view import View, cost_of
 from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
 from ctxvc.replay import standin
-from ctxvc.replay.conversation import Conversation, timestamp
-from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.conversation import Conversation, Prompt, timestamp
 from ctxvc.replay.standin import ToolCall
-from ctxvc.replay.validity import faults
 from ctxvc.session.session import Session
 from ctxvc.store.log.memory import MemorySession
 from ctxvc.store.log.stored_session import StoredSession
@@ -274,3 +272,38 @@ def _request(replayed: Session) -> tuple[Request | None, str]:
         raise
     except (OverBudget, BadInput) as error:
         return None, str(error)
+
+
+def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the Messages API would refuse; nothing if the messages are valid."""
+    if not messages:
+        yield "there are no messages"
+        return
+    if messages[0]["role"] != "user":
+        yield "the first message is not the user's"
+    unanswered: list[str] = []  # the calls of the message before
+    seen: set[str] = set()
+    for at, message in enumerate(messages):
+        role, content = message["role"], message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not blocks:
+            yield f"message {at} is empty"
+        answered = [block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"]
+        if role == "user" and sorted(answered) != sorted(unanswered):
+            yield f"message {at} answers calls that are not in the message before it"
+        if answered and [block.get("type") for block in blocks[: len(answered)]] != ["tool_result"] * len(answered):
+            yield f"message {at} has something before its results"
+        if role == "assistant" and (answered or unanswered):
+            yield f"message {at} comes before the results of the calls before it"
+        calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
+        if len({*calls} - seen) != len(calls):
+            yield f"message {at} repeats the id of a call"
+        seen.update(calls)
+        unanswered = calls if role == "assistant" else [] if role == "user" else unanswered
+        for block in blocks:
+            if block.get("type") == "text" and not block["text"].strip():
+                yield f"message {at} has an empty text"
+    if unanswered:
+        yield "the last calls have no results"
+    if messages[-1]["role"] == "assistant":
+        yield "the last message is the model's"

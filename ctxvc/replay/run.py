@@ -22,9 +22,8 @@ from ctxvc.replay.bound import Oracle, bound, foreseen
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.water_marks import water_marks, worked
-from ctxvc.replay.prepared import Prepared, Room, prepare
 from ctxvc.replay.results.result import Result, Timing
-from ctxvc.replay.tally import Tally
+from ctxvc.replay.tally import Prepared, Room, Tally, prepare
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
 from ctxvc.store.log.memory import MemorySession

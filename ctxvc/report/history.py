@@ -184,7 +184,7 @@ class History:
                 scope.pictures.append((row.id, MEDIA[ext], self.pool.add(image)))
 
     def _add(self, scope: ScopeHistory, call: Call, change: Change, before: Sequence[int]) -> list[int]:
-        """Adds a call whose reply a change has; gives its prompt, for the next."""
+        """Adds a call whose reply a change has; returns its prompt, for the next."""
         number = len(self.order)
         self._news(scope, call, number)
         earlier = scope.newest

@@ -8,10 +8,9 @@ from itertools import islice
 
 from ctxvc.core import display
 from ctxvc.replay.measures.transitions import transitions
-from ctxvc.replay.results.advice import advice, rank, visible
 from ctxvc.replay.results.comparison import examples
 from ctxvc.replay.results.result import Result, decode_uses, foresees
-from ctxvc.replay.results.totals import Totals, totals
+from ctxvc.replay.results.totals import Totals, advice, rank, totals, visible
 from ctxvc.replay.work import Source
 from ctxvc.report import data
 

@@ -101,7 +101,7 @@ def append(
     make_room: Callable[[int], object] | None = None,
     attached: Attachment | None = None,
 ) -> list[str]:
-    """Numbers the messages, admits their entries, and appends these, as one record; gives the new blocks' ids.
+    """Numbers the messages, admits their entries, and appends these, as one record; returns the new blocks' ids.
 
     `previews` gives, by call, the text that the model sees of a result; `spare` tokens stay free beside the results.
     All is done under the session's lock, so that an entry is weighed against the very ledger that it joins. Where

@@ -14,8 +14,7 @@ from fnmatch import fnmatch
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.core.hosts.ahead import ahead
-from ctxvc.core.hosts.match import Match, match
+from ctxvc.core.hosts.match import Match, ahead, match
 from ctxvc.core.hosts.message import HostMessage
 from ctxvc.core.hosts.render import hosted, render
 from ctxvc.core.ledger.ledger import Ledger, Row

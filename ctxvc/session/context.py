@@ -278,7 +278,7 @@ class Context:
 
     def tokens_after(self, rehearsal: Rehearsal) -> int:
         """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
-        after = with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
+        after = cuts.with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
     def record_ask(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
@@ -404,11 +404,6 @@ def hard_edit(after: Ledger) -> dict[str, Any]:
 def newest_rendering(meta: Meta) -> dict[str, Any]:
     """The fields by which a scope of an older format becomes one of today's; empty if it is. Only with a cut."""
     return {} if meta.render >= RENDER else {"format": max(meta.format, FORMAT), "render": RENDER}
-
-
-def with_cut(ledger: Ledger) -> Ledger:
-    """The ledger after the cut that a hard edit of it comes with."""
-    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts.before_reply(ledger)))
 
 
 def _op(rehearsal: Rehearsal) -> str:

@@ -24,7 +24,7 @@ from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) -> Rehearsal | None:
-    """Asks the policy, and commits its plan or lets it wait; gives its rehearsal, or None if it proposed nothing.
+    """Asks the policy, and commits its plan or lets it wait; returns its rehearsal, or None if it proposed nothing.
 
     While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. One that
     is due only above some usage waits for that; where the hard budget is at stake, one that does not bring the prompt
@@ -139,7 +139,7 @@ def pending(context: Context) -> tuple[PendingPlan, ...]:
 
 
 def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
-    """Commits the pending plans, each as far as the current view allows; gives each with its rehearsal.
+    """Commits the pending plans, each as far as the current view allows; returns each with its rehearsal.
 
     A plan without any allowed action is dropped as stale. If another writer interferes, the plan stays pending.
     """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -14,7 +17,6 @@ from ctxvc.core.ledger import notes as noting
 from ctxvc.core.project_notes import About, ProjectNote
 from ctxvc.errors import BadInput, Phrase, Refused
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.project import file_digests
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity
 
@@ -91,14 +93,14 @@ def for_task(store: Store, task: str, root: Path, cap: int, count: Callable[[str
 
 def digests(root: Path, chosen: Sequence[ProjectNote]) -> Mapping[str, str]:
     """The checksums that the files of these notes have now, below `root`."""
-    return file_digests.digests(root, {path for note in chosen for path in note.about.files})
+    return digests_of(root, {path for note in chosen for path in note.about.files})
 
 
 def _digests(root: Path, text: str, files: Sequence[str]) -> dict[str, str]:
-    of_files = file_digests.digests(root, files)
+    of_files = digests_of(root, files)
     if missing := next((file for file in files if not of_files.get(file)), ""):
         raise Refused(f"{missing[:100]!r} is no file below {root}", hint="name it as seen from the project's folder")
-    in_text = file_digests.digests(root, project_notes.paths_in(text)[:_MOST_FILES])
+    in_text = digests_of(root, project_notes.paths_in(text)[:_MOST_FILES])
     return {path: digest for path, digest in {**of_files, **in_text}.items() if digest}
 
 
@@ -108,3 +110,31 @@ def _own(store: Store) -> StoredSession:
         with suppress(Refused):  # another process was first
             store.create_session(name, make_current=False)
     return StoredSession.open(store, name, "main")
+
+
+#: Bytes of a file that is read.
+_LARGEST = 16 << 20
+_DIGITS = 16
+
+
+def digests_of(root: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Path → the first digits of its SHA-256; empty for what is no plain file below `root`, or larger than 16 MiB."""
+    return {path: _digest_of(root, path) for path in paths}
+
+
+def _digest_of(root: Path, path: str) -> str:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or "\0" in path:
+        return ""
+    try:
+        real = os.path.realpath(root / path)
+        if not Path(real).is_relative_to(os.path.realpath(root)):
+            return ""
+        handle = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            return ""
+        return hashlib.sha256(file.read(_LARGEST)).hexdigest()[:_DIGITS]

@@ -17,7 +17,7 @@ from ctxvc.store.verify.finding import Finding, Where, damage
 
 
 def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None) -> tuple[int, list[Finding]]:
-    """Renders every prompt whose hash is recorded; gives their number, and a finding for each that differs.
+    """Renders every prompt whose hash is recorded; returns their number, and a finding for each that differs.
 
     `progress` is told how many are done.
     """

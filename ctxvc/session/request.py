@@ -18,7 +18,7 @@ from ctxvc.core.plan.candidates import candidates
 from ctxvc.core.plan.guard import Relief, guard
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
-from ctxvc.core.prompt.cut import before_reply, is_cut
+from ctxvc.core.prompt.cut import before_reply, is_cut, with_cut
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.view import dashboard_text
@@ -26,7 +26,7 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
 from ctxvc.session.append import stopped
-from ctxvc.session.context import Context, with_cut
+from ctxvc.session.context import Context
 from ctxvc.store.read import revision
 
 #: Results that a refusal names.

@@ -55,7 +55,7 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
 
 
 def relieve(context: Context, policy: Policy | None, share: float) -> int:
-    """The guard acts until a share of the budget, or of what is used, is left; gives the tokens that it freed.
+    """The guard acts until a share of the budget, or of what is used, is left; returns the tokens that it freed.
 
     The latest step leaves only where nothing else does. Where there is room then, overflow mode ends. Raises: Conflict.
     """

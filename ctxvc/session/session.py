@@ -254,7 +254,7 @@ class Session:
         supersedes: str | Sequence[str] = (),
         allow_user: bool = False,
     ) -> Noted:
-        """Adds a note: a commit, and a block that the model sees from now on. `labels` find it again (`notes`).
+        """Adds a note: a commit, and a block that the model sees from now on. `notes` finds it again by its `labels`.
 
         `fold` archives the span that it covers: everything since the last note or human message that may leave. Blocks
         and groups that it `supersedes` (as in `B12,B40`) are archived, and their stub names the note; what is smaller
@@ -401,14 +401,14 @@ class Session:
         shown: Mapping[str, str] = {},
         attached: Attachment | None = None,
     ) -> list[str]:
-        """Adds messages of the Messages API as they are, requests' and replies'; gives the new blocks' ids.
+        """Appends messages in the form of the Messages API, from a request or a reply, and returns their blocks' ids.
 
-        They are on the disk when this returns. `origin` is who wrote the texts of role `user`; give `client` for a
-        program's. The content of a result may be a tool's bytes: they are kept exactly, and the model sees them as
-        text, with U+FFFD for bytes that are not. A result over the offload threshold comes in as a preview. For any
-        other, older blocks leave; where that is not enough it is blocked, and comes back with a request that has room.
-        For a call in `shown` the model sees that text instead of the result, if it costs less; the whole result is
-        kept. What is `attached` is recorded with the reply among the messages, else with the first of them.
+        They are on disk when this returns. `origin` says who wrote the text of role `user`: pass `client` if it was a
+        program. The content of a tool result may be bytes: they are stored exactly, and the model sees them as text
+        with U+FFFD for invalid bytes. A result over the offload threshold enters as a preview. Older blocks leave to
+        make room for any other; if that is not enough, the result is blocked until a request has room for it.
+        For a call in `shown`, the model sees that text instead of the result if it costs less; the whole result is
+        stored. `attached` is recorded with the reply among the messages, or with the first message if there is none.
         Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
         """
         context = self._context
@@ -445,7 +445,7 @@ class Session:
         self.stored.change(subject=f"fault: {fault}", op="fault", actor="host", trailers={"Ctxvc-Fault": kind})
 
     def add(self, words: str) -> list[str]:
-        """Appends a text that a program put in, not a human; gives the new blocks' ids."""
+        """Appends text written by a program, not a human; returns the new blocks' ids."""
         return self.append({"role": "user", "content": words}, origin="client")
 
     def request(self) -> Request:
@@ -462,7 +462,7 @@ class Session:
         return request
 
     def prepare(self) -> None:
-        """All that `request` does but the request itself, for a host that makes its own. Raises: as `request`."""
+        """Does what `request` does except build the request, for a host that builds its own. Raises: as `request`."""
         self.stored.refresh()
         if self.stored.open_calls:
             raise BadInput("a call has no result yet", hint="append the newest reply's results first")
@@ -517,11 +517,11 @@ class Session:
             self.set(calibration=tuple(better))
 
     def framed(self, system: Any, tools: Any) -> None:
-        """Counts prompts with this system prompt and these tools from now on; they are recorded with the next reply."""
+        """From now on counts prompts with this system prompt and these tools, which the next reply records."""
         self._context.framed(system, tools)
 
     def relieve(self, share: float) -> int:
-        """Frees context down to a share of the budget, or of what is used; gives the tokens that it freed.
+        """Frees context down to a share of the budget or of what is used, and returns the tokens freed.
 
         The guard acts. What is freed ends overflow mode. Raises: Conflict.
         """
@@ -529,7 +529,7 @@ class Session:
         return room.relieve(self._context, self.policy, share)
 
     def too_long(self, tokens: int = 0, window: int = 0) -> None:
-        """Takes in that the provider found the newest request too long; the next one is smaller, if that was news.
+        """Reports that the provider rejected the newest request as too long; the next one is smaller, if that was news.
 
         `tokens` is its size and `window` what the model takes, as the provider counts, where it says so. A smaller
         window than was known counts from now on, and keeps a quarter of itself free at most for the reply.
@@ -575,7 +575,7 @@ class Session:
     # --- changes
 
     def commit(self, plan: Plan, *, roll_up: bool = False) -> Rehearsal:
-        """Commits the allowed actions of a plan, as one commit, or none if no action is allowed; gives the rehearsal.
+        """Commits the allowed actions of a plan in one commit, or nothing if none is allowed; returns the rehearsal.
 
         The very next request has its effect. Raises: Conflict if another writer keeps changing the same blocks.
         """
@@ -656,15 +656,15 @@ class Session:
         return session_policy.pending(self._context)
 
     def settle(self) -> list[tuple[PendingPlan, Rehearsal]]:
-        """Commits the pending plans as far as the view allows, and drops stale ones; gives each with its rehearsal."""
+        """Commits pending plans as far as the view allows and drops stale ones; returns each with its rehearsal."""
         return session_policy.settle(self._context)
 
     def drop(self, *plan_ids: str) -> tuple[str, ...]:
-        """Drops pending plans; gives the ids of those that were pending."""
+        """Drops pending plans; returns the ids of those that were pending."""
         return self.stored.drop_plans(plan_ids, f"by {self.actor}", actor=self.actor)
 
     def undo(self, count: int = 1, *, to: str = "") -> tuple[Rehearsal, tuple[str, ...]]:
-        """Takes back the newest `count` changes of this scope's prompt; gives the rehearsal and the changes' subjects.
+        """Takes back the newest `count` changes of this scope's prompt; returns the rehearsal and their subjects.
 
         Changes are verbs, notes, and what `recover` added; one that was taken back does not count. With `to`, a
         revision of this scope or `+2` for the second of the operations that wait for their commit, everything that was
@@ -676,7 +676,7 @@ class Session:
         return undo.undo(self._context, count, to)
 
     def redo(self, count: int = 1) -> tuple[Rehearsal, tuple[str, ...]]:
-        """Takes back the newest `count` undos, unless a verb came since; gives what `undo` gives. Raises: Refused."""
+        """Takes back the newest `count` undos, unless a verb came since; returns what `undo` does. Raises: Refused."""
         return undo.redo(self._context, count)
 
     # --- recovery

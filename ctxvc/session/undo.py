@@ -29,7 +29,7 @@ _WAITING = re.compile(r"\+([1-9][0-9]{0,5})")
 
 
 def undo(context: Context, count: int = 1, to: str = "") -> tuple[Rehearsal, tuple[str, ...]]:
-    """Takes back the newest changes; gives the rehearsal and the changes' subjects; see `Session.undo`."""
+    """Takes back the newest changes; returns the rehearsal and the changes' subjects; see `Session.undo`."""
     if count < 1:
         raise BadInput(f"{count} changes cannot be undone", hint="give 1 or more")
     with context.stored.writing() as transaction:
@@ -44,7 +44,7 @@ def undo(context: Context, count: int = 1, to: str = "") -> tuple[Rehearsal, tup
 
 
 def redo(context: Context, count: int = 1) -> tuple[Rehearsal, tuple[str, ...]]:
-    """Takes back the newest undos; gives the rehearsal and the subjects; see `Session.redo`."""
+    """Takes back the newest undos; returns the rehearsal and the subjects; see `Session.redo`."""
     if count < 1:
         raise BadInput(f"{count} changes cannot be redone", hint="give 1 or more")
     with context.stored.writing() as transaction:

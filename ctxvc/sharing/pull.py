@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Damaged
-from ctxvc.sharing import indexes, lines, purges, remotes
+from ctxvc.core.ledger import name_rules
+from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
+from ctxvc.sharing import indexes, purges, remotes
 from ctxvc.sharing.index import REFS, SessionEntry
 from ctxvc.store.files import locked
-from ctxvc.store.format import ref_of
+from ctxvc.store.format import ref_of, scope_of
+from ctxvc.store.git import transport
 from ctxvc.store.git.transport import Barred
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import links
@@ -225,7 +228,7 @@ def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) 
     with ExitStack() as stack:
         for session in sessions:
             stack.enter_context(locked(store.lock_path(session.name)))
-            moves = lines.arrivals({}, session.scopes, clone=clone, own=own, follows=lambda tip, older: tip == older)
+            moves = line_moves({}, session.scopes, clone=clone, own=own, follows=lambda tip, older: tip == older)
             refs.update({ref_of(session.name, move.scope): move.after for move in moves})
             scopes = tuple(move.scope for move in moves)
             arrivals.append(Arrival(session=session.name, clone=clone, is_new=True, scopes=scopes))
@@ -242,7 +245,7 @@ def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, 
     with StoredSession.open(store, name) as stored:
         stored.flush()
         ours = store.tips(name)
-        moves = lines.arrivals(
+        moves = line_moves(
             ours,
             session.scopes,
             clone=clone,
@@ -265,3 +268,113 @@ def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, 
 def _joined(objects: Quarantine, tips: Mapping[str, str], base: str, scope: str) -> bool:
     """Whether somebody's goto to `base` has joined the line `scope` to it already."""
     return base in tips and objects.repository.descendant_of(tips[base], tips[scope])
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A scope that goes to another commit. `before` is empty for a new scope."""
+
+    scope: str
+    before: str
+    after: str
+
+
+def line_moves(
+    ours: Mapping[str, str],
+    theirs: Mapping[str, str],
+    *,
+    clone: str,
+    own: str,
+    follows: Callable[[str, str], bool],
+    is_free: Callable[[str], bool] = lambda _: True,
+) -> list[Move]:
+    """The moves that bring in every line of `theirs` (scope → tip) that `ours` does not have.
+
+    `clone` is whose they are, `own` is ours. `follows(tip, older)` says whether a line at `tip` goes on from `older`. A
+    scope that is not `free`, since somebody is in the middle of a step there, does not move.
+    """
+    state = dict(ours)
+    moves: dict[str, Move] = {}
+    for name in sorted(theirs, key=lambda scope: ("@" in scope, scope)):
+        tip = theirs[name]
+        base, _, owner = name.partition("@")
+        target = base if owner == own else name
+        family = [scope for scope in state if scope.partition("@")[0] == base]
+        if any(state[scope] == tip or follows(state[scope], tip) for scope in family):
+            continue
+        aside = f"{base}@{owner or clone}" if owner != own else f"{base}@{clone}"
+        candidates = (target, aside, *sorted(family))
+        scope = next(
+            (scope for scope in candidates if scope in state and is_free(scope) and follows(tip, state[scope])), ""
+        ) or _unused(target, aside, state)
+        moves[scope] = Move(scope, ours.get(scope, ""), tip)
+        state[scope] = tip
+    return list(moves.values())
+
+
+def _unused(target: str, aside: str, state: Mapping[str, str]) -> str:
+    """A name for a new line: its own, else that of its clone's line, else with a number."""
+    for name in (target, aside, *(f"{aside}.{number}" for number in range(2, len(state) + 3))):
+        if _fits(name, frozenset(state)):
+            return name
+    base, _, clone = aside.partition("@")
+    return f"{name_rules.slug(base.replace('/', '-'))}@{clone}"
+
+
+def _fits(name: str, scopes: frozenset[str]) -> bool:
+    """Whether git and a file system can have that scope beside the others."""
+    if name_rules.scope_problem(name):
+        return False
+    lower = name.lower()
+    return not any(
+        lower == scope or lower.startswith(f"{scope}/") or scope.startswith(f"{lower}/")
+        for scope in map(str.lower, scopes)
+    )
+
+
+_CLONE = "bundle"
+
+
+def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcError]]:
+    """The sessions of a bundle that came in, and an error for each that did not. One that the store has just so is
+    neither.
+
+    Raises: BadInput if it has none; Refused if a purge erased some of it; Unreachable, CtxvcError if git cannot read
+    it.
+    """
+    address = str(path.resolve())
+    sessions: dict[str, dict[str, str]] = {}
+    for ref, tip in transport.refs(address).items():
+        place = scope_of(ref)
+        if place and not name_rules.problem(place[0]) and not name_rules.scope_problem(place[1]):
+            sessions.setdefault(place[0], {})[place[1]] = tip
+    if not any("main" in scopes for scopes in sessions.values()):
+        raise BadInput(f"{path} has no session in it", hint="`git bundle list-heads FILE` shows what it has")
+    arrivals: list[Arrival] = []
+    errors: list[CtxvcError] = []
+    is_first, present = not store.sessions(), store.all_tips()
+    news = {name: scopes for name, scopes in sorted(sessions.items()) if present.get(name) != scopes}
+    if not news:
+        return [], []
+    with quarantine(store) as objects:
+        objects.fetch(address, [ref_of(name, scope) for name, scopes in news.items() for scope in scopes])
+        if not carried.own(store).erased.isdisjoint(objects.names()):
+            raise Refused(f"{path} has content that a purge erased", hint="a bundle from after the purge can be taken")
+        entries = []
+        for name, scopes in news.items():
+            try:
+                if name in present:
+                    message = f"session {name} of {path} is in the store, and not as it is there"
+                    raise Refused(message, hint=Phrase("clone-bundle"))
+                for scope, tip in scopes.items():
+                    objects.check(name, scope, tip)
+                if "main" not in scopes:
+                    raise Damaged(f"session {name} has no scope main")
+                entries.append(SessionEntry(name=name, scope="main", tip=scopes["main"], scopes=scopes))
+            except (Damaged, Refused) as error:
+                errors.append(error)
+        if entries:
+            objects.accept()
+        arrivals += begin(store, entries, _CLONE, "") if entries else []
+    if arrivals and is_first:
+        settle_current(store)
+    return arrivals, errors

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ctxvc.errors import CtxvcError, Phrase, Refused
-from ctxvc.sharing import indexes, inventory, pieces, purges, remotes
-from ctxvc.sharing.index import REFS, Index
+from ctxvc.sharing import indexes, inventory, purges, remotes
+from ctxvc.sharing.index import REFS, Index, SessionEntry
+from ctxvc.sharing.indexes import Indexes
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
-from ctxvc.store.git import transport
+from ctxvc.store.git import program, transport
+from ctxvc.store.git.objects import TREE, Objects
 from ctxvc.store.purge.apply import REF as PURGED
 from ctxvc.store.secrets import push_check
 from ctxvc.store.secrets.push_check import LargeBody
 from ctxvc.store.store import Store
-from ctxvc.store.upkeep import gc
+from ctxvc.store.upkeep import carriers, gc
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,14 +82,14 @@ def _push(
         )
     purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
-    large = pieces.large(store, index, theirs)
-    index = pieces.cut(store, index, theirs.clones.get(clone), large)
+    large = large_bodies(store, index, theirs)
+    index = in_pieces(store, index, theirs.clones.get(clone), large)
     after = inventory.commit(store, index, former=before)
     moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
     if purged != theirs.purged:
         moves[PURGED] = (theirs.purged, purged)
     if moves:
-        tips, carriers = pieces.own(index)
+        tips, carriers = tips_in_pieces(index)
         push_check.refuse(store, [after, *tips], [*_had(store, theirs), *carriers])
         remote = remotes.update(store, msgspec.structs.replace(remote, pushed=before, pushing=after))
         transport.push(store.path, remote.address, moves, ask=ask)
@@ -131,3 +133,82 @@ def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
         for tip in session.scopes.values()
     }
     return sorted(tip for tip in {*tips, *theirs.commits.values()} if tip in store.repository)
+
+
+#: The bytes of a piece. GitHub warns of files from 50 MiB on.
+SIZE = 40 << 20
+
+
+def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]:
+    """The bodies of these sessions that hosts do not take, and that the remote does not have as they are."""
+    plain = {
+        tip
+        for there in theirs.clones.values()
+        for entry in there.sessions.values()
+        if not entry.pieces
+        for tip in entry.scopes.values()
+    }
+    tips = {tip for entry in index.sessions.values() for tip in entry.scopes.values()} - plain
+    had = sorted(tip for tip in plain if tip in store.repository)
+    return push_check.large(store, sorted(tips), had) if tips else []
+
+
+def in_pieces(store: Store, index: Index, former: Index | None, bodies: Sequence[LargeBody]) -> Index:
+    """The index with a carrier for each session that has one of these bodies. `former` is the index on the remote."""
+    names = {body.session for body in bodies}
+    trees = _Trees(store, bodies)
+    before = former.sessions if former else {}
+    sessions = {
+        name: _carried(store, entry, before.get(name)) if name in names or (names and trees.has(entry)) else entry
+        for name, entry in index.sessions.items()
+    }
+    return msgspec.structs.replace(index, sessions=sessions)
+
+
+class _Trees:
+    """Which folders of a store have one of these blobs. A scope's tree has all its bodies, in the prompt or not."""
+
+    def __init__(self, store: Store, blobs: Iterable[LargeBody]) -> None:
+        self._objects = Objects(store.repository)
+        self._blobs = frozenset(bytes.fromhex(body.id) for body in blobs)
+        self._known: dict[bytes, bool] = {}
+
+    def has(self, entry: SessionEntry) -> bool:
+        commits = (self._objects.commit(bytes.fromhex(tip)) for tip in entry.scopes.values())
+        return any(self._has(commit.tree) for commit in commits)
+
+    def _has(self, tree: bytes) -> bool:
+        if tree not in self._known:
+            self._known[tree] = any(
+                self._has(child) if mode == TREE else child in self._blobs
+                for mode, child in self._objects.tree(tree).values()
+            )
+        return self._known[tree]
+
+
+def tips_in_pieces(index: Index) -> tuple[list[str], list[str]]:
+    """The tips of its sessions that travel in pieces, and their carriers."""
+    sessions = [entry for entry in index.sessions.values() if entry.pieces]
+    tips = {tip for entry in sessions for tip in entry.scopes.values()}
+    return sorted(tips), sorted(entry.pieces for entry in sessions)
+
+
+def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> SessionEntry:
+    """The session with the carrier of what the remote does not have of it."""
+    before = former if former and former.pieces and _is_here(store, former) else None
+    tips = sorted(set(entry.scopes.values()))
+    base = sorted(set(before.scopes.values())) if before else []
+    if before and tips == base:
+        return msgspec.structs.replace(entry, pieces=before.pieces)
+    revisions = "".join(f"{tip}\n" for tip in (*tips, *(f"^{tip}" for tip in base)))
+    options = ("--revs", "--stdout", "--delta-base-offset", "--quiet")
+    pack = program.run(store.path, "pack-objects", *options, data=revisions.encode())
+    content: Mapping[str, bytes] = carriers.files(
+        tips, base, (pack[at : at + SIZE] for at in range(0, len(pack), SIZE))
+    )
+    return msgspec.structs.replace(entry, pieces=inventory.carrier(store, content, before.pieces if before else ""))
+
+
+def _is_here(store: Store, former: SessionEntry) -> bool:
+    """Whether what the remote has can be built on; after a purge it cannot."""
+    return all(commit in store.repository for commit in (former.pieces, *former.scopes.values()))

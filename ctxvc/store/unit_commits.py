@@ -13,8 +13,7 @@ from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.ledger.segments import Segments
-from ctxvc.core.recording.compaction import around_summary, compacted
-from ctxvc.core.recording.edit import edited, withdrawn
+from ctxvc.core.recording.edit import around_summary, compacted, edited, withdrawn
 from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
 from ctxvc.core.recording.steps import Compaction, Edit, Fork, Gatherer, Step, Unit

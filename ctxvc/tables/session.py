@@ -146,7 +146,7 @@ class _Session:
         waited: int | None,
         former: _Call | None,
     ) -> _Call | None:
-        """Adds the call of a commit, if it has one; gives the newest call of the agent by then."""
+        """Adds the call of a commit, if it has one; returns the newest call of the agent by then."""
         cost = call_cost(self._store, entry)
         if cost is None and not reply:
             return former

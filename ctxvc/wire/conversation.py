@@ -21,17 +21,16 @@ import msgspec
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.core.ledger.numbering import Numbering
-from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.request import parameters
 from ctxvc.core.recording.recast import Recast, applied, recast
 from ctxvc.errors import BadInput
-from ctxvc.forms import pieces
+from ctxvc.forms import splice
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.read import revision
-from ctxvc.store.read.revision import Snapshot
-from ctxvc.store.read.sent_body import joined
+from ctxvc.store.read.revision import Snapshot, joined_body
 from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
@@ -85,7 +84,7 @@ class Conversation:
 
     def _load(self) -> None:
         """Learns from the store what the newest request was."""
-        body = joined(self.stored.store, self._client_pieces())
+        body = joined_body(self.stored.store, self._client_pieces())
         self._pieces = {
             path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in self._all_pieces().items()
         }
@@ -175,7 +174,7 @@ class Conversation:
 
     def cleaned(self, body: bytes) -> tuple[dict[str, bytes], bytes]:
         """A body's pieces by their paths in the store, without secrets, and the body that they make."""
-        clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in pieces.split(body)}
+        clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in splice.in_pieces(body)}
         return clean, b"".join(clean.values())
 
     def take(self, call: Call) -> None:
@@ -289,7 +288,7 @@ class Conversation:
         stored_pieces: dict[str, str | bytes] = dict(
             store.reader.pieces(commit, fmt.CLIENT) or store.reader.pieces(commit)
         )
-        return self._prompt_of(joined(store, stored_pieces)) if stored_pieces else _NOTHING
+        return self._prompt_of(joined_body(store, stored_pieces)) if stored_pieces else _NOTHING
 
     def _go_back(self, commit: str) -> None:
         """Goes on in a new scope from `commit`; what came after it stays in the scope that is left."""
@@ -309,7 +308,7 @@ class Conversation:
         self._load()
 
     def _edit(self, prompt: Prompt) -> RedactedMessages:
-        """Makes the scope's prompt what the client has now; gives what stands behind all that was recorded."""
+        """Makes the scope's prompt what the client has now; returns what stands behind all that was recorded."""
         self._reader, self._has_read = self.form.reader(), True
         messages = self.stored.redacted_messages(self._reader.messages(self._history(prompt)))
         with self.stored.writing() as transaction:
@@ -436,7 +435,7 @@ def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) 
     stored = StoredSession.for_reading(store, session, scope)
     redactor = store.redaction.of(session)
     own = {}
-    for name, piece in pieces.split(call.exchange.body):
+    for name, piece in splice.in_pieces(call.exchange.body):
         own[f"{fmt.BODY}/{name}"] = blob_id(redactor.body(piece, "json") if redactor else piece)
     now = {path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in stored.pieces().items()}
     steps = [revision.now(stored)] if now == own else []

@@ -131,17 +131,14 @@ def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Manage
 class Recorder(Protocol):
     """What takes exchanges, and says what goes to the model where it manages prompts. Nothing here raises.
 
-    A managed exchange is `request`, then `answer` for each answer of the model if the request got `tools`, then
+    A managed exchange is `ask` for the request, then for each answer of the model if the request got `tools`, then
     `record`.
     """
 
     manages: bool
 
-    def request(self, requested: Requested) -> Future[Managed]:
-        """What goes out instead of the request."""
-
-    def answer(self, answered: Answered) -> Future[Managed]:
-        """What goes out after an answer: a continuation, if all its calls are answered here."""
+    def ask(self, item: Requested | Answered) -> Future[Managed]:
+        """What goes out instead of a request; after an answer, a continuation if its calls are all answered here."""
 
     def record(self, exchange: Exchange) -> None:
         """Takes an exchange into its queue; does not wait."""
@@ -155,13 +152,7 @@ class NoRecorder:
 
     manages = False
 
-    def request(self, requested: Requested) -> Future[Managed]:  # noqa: ARG002
-        return self._nothing()
-
-    def answer(self, answered: Answered) -> Future[Managed]:  # noqa: ARG002
-        return self._nothing()
-
-    def _nothing(self) -> Future[Managed]:
+    def ask(self, item: Requested | Answered) -> Future[Managed]:  # noqa: ARG002
         future: Future[Managed] = Future()
         future.set_result(Managed())
         return future

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
@@ -28,6 +30,9 @@ _COPY, _QUESTION, _ANSWER, _PART = "ctxvc.copy", "ctxvc.question", "ctxvc.answer
 #: The client's own request, where another went out.
 _OWN = "ctxvc.own"
 _log = logging.getLogger("ctxvc")
+
+_T = TypeVar("_T")
+_Report = Callable[[Exception], None]
 
 
 def http_client(
@@ -123,7 +128,7 @@ class _Recording:
             body = decoded(body, request.headers.get("content-encoding", ""))
             question = requested(copy, *call, dict(request.headers), body)
             request.extensions[_QUESTION] = question
-            return self._recorder.request(question)
+            return self._recorder.ask(question)
         except ValueError:
             return None  # the copy tells
         except Exception as error:
@@ -155,6 +160,35 @@ class _Recording:
         if copy is not None:
             copy.answered(response.status_code, _pairs(response.headers))
         return copy
+
+    async def sent(self, way: _Way, request: httpx2.Request) -> None:
+        """What the client does with a request before it goes out."""
+        if future := self.request(request):
+            try:
+                self.manage(request, await way.result(future))
+            except Exception as error:
+                self.failed(error)
+
+    async def answered(self, way: _Way, response: httpx2.Response) -> None:
+        """What the client does with an answer before it is read."""
+        if _PART in response.request.extensions:
+            response.extensions[_PART], response.stream = response.stream, httpx2.ByteStream(b"")
+            return
+        match self.response(response):
+            case Copy() as copy:
+                response.stream = _Copied(way, response.stream, copy)
+            case ManagedAnswer() as answer:
+                merging = _Merging(way, response.request, response.stream, answer, self.failed)
+                if answer.stream:
+                    response.stream = merging
+                    return
+                data = b"".join([chunk async for chunk in merging])
+                if not merging.failed:
+                    _finished(response, answer, data)
+                    return
+                own = await way.send(response.request.extensions[_OWN])
+                _replaced(response, own, answer.copy)
+                response.stream = _Copied(way, own.extensions[_PART], answer.copy)
 
     def failed(self, error: Exception) -> None:
         self._report(f"{type(error).__name__}: {error}")
@@ -192,35 +226,18 @@ def _finished(response: httpx2.Response, answer: ManagedAnswer, data: bytes) -> 
 
 class _Client(httpx2.Client):
     def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
-        def sent(request: httpx2.Request) -> None:
-            if future := recording.request(request):
-                try:
-                    recording.manage(request, future.result())
-                except Exception as error:
-                    recording.failed(error)
+        async def result(future: Future[Managed]) -> Managed:
+            return future.result()
 
-        def answered(response: httpx2.Response) -> None:
-            assert isinstance(response.stream, httpx2.SyncByteStream)
-            if _PART in response.request.extensions:
-                response.extensions[_PART], response.stream = response.stream, httpx2.ByteStream(b"")
-                return
-            match recording.response(response):
-                case Copy() as copy:
-                    response.stream = _Stream(response.stream, copy)
-                case ManagedAnswer() as answer:
-                    merging = _Merging(self, response.request, response.stream, answer, recording.failed)
-                    if answer.stream:
-                        response.stream = merging
-                        return
-                    data = b"".join(merging)
-                    if not merging.failed:
-                        _finished(response, answer, data)
-                        return
-                    own = self.send(response.request.extensions[_OWN], stream=True, auth=None)
-                    _replaced(response, own, answer.copy)
-                    response.stream = _Stream(own.extensions[_PART], answer.copy)
+        async def send(request: httpx2.Request) -> httpx2.Response:
+            return self.send(request, stream=True, auth=None)
 
-        super().__init__(**_with_hooks(options, sent, answered))
+        way = _Way(result, send, _AtOnce)
+        hooks = (
+            lambda request: _now(recording.sent(way, request)),
+            lambda answer: _now(recording.answered(way, answer)),
+        )
+        super().__init__(**_with_hooks(options, *hooks))
         self._end = weakref.finalize(self, recording.close)
 
     def close(self) -> None:
@@ -234,35 +251,9 @@ class _Client(httpx2.Client):
 
 class _AsyncClient(httpx2.AsyncClient):
     def __init__(self, recording: _Recording, options: dict[str, Any]) -> None:
-        async def sent(request: httpx2.Request) -> None:
-            if future := recording.request(request):
-                try:
-                    recording.manage(request, await come(future))
-                except Exception as error:
-                    recording.failed(error)
-
-        async def answered(response: httpx2.Response) -> None:
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            if _PART in response.request.extensions:
-                response.extensions[_PART], response.stream = response.stream, httpx2.ByteStream(b"")
-                return
-            match recording.response(response):
-                case Copy() as copy:
-                    response.stream = _AsyncStream(response.stream, copy)
-                case ManagedAnswer() as answer:
-                    merging = _AsyncMerging(self, response.request, response.stream, answer, recording.failed)
-                    if answer.stream:
-                        response.stream = merging
-                        return
-                    data = b"".join([chunk async for chunk in merging])
-                    if not merging.failed:
-                        _finished(response, answer, data)
-                        return
-                    own = await self.send(response.request.extensions[_OWN], stream=True, auth=None)
-                    _replaced(response, own, answer.copy)
-                    response.stream = _AsyncStream(own.extensions[_PART], answer.copy)
-
-        super().__init__(**_with_hooks(options, sent, answered))
+        way = _Way(come, partial(self.send, stream=True, auth=None), lambda stream: stream)
+        hooks = partial(recording.sent, way), partial(recording.answered, way)
+        super().__init__(**_with_hooks(options, *hooks))
         self._end = weakref.finalize(self, recording.close)
 
     async def aclose(self) -> None:
@@ -281,135 +272,118 @@ def _with_hooks(options: dict[str, Any], sent: Callable[..., Any], answered: Cal
     return {**_DEFAULTS, **options, "event_hooks": hooks}
 
 
-class _Stream(httpx2.SyncByteStream):
-    """An answer's body as it comes, a copy of which is kept."""
-
-    def __init__(self, stream: httpx2.SyncByteStream, copy: Copy) -> None:
-        self._stream, self._copy = stream, copy
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._stream:
-            self._copy.received(chunk)
-            yield chunk
-        self._copy.end()
-
-    def close(self) -> None:
-        self._stream.close()
-        self._copy.leave()
+def _now(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """The result of a coroutine that never waits, as those here for a client whose way is `_AtOnce`."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    raise AssertionError("it waits")
 
 
-class _AsyncStream(httpx2.AsyncByteStream):
-    """As `_Stream`."""
+class _Way(NamedTuple):
+    """How a client does what takes time: asks the recorder, sends a request again, reads a body."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, copy: Copy) -> None:
-        self._stream, self._copy = stream, copy
+    result: Callable[[Future[Managed]], Awaitable[Managed]]
+    send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+    body: Callable[[Any], httpx2.AsyncByteStream]
+
+
+class _AtOnce(httpx2.AsyncByteStream):
+    """A body that nobody waits for, as one that is waited for."""
+
+    def __init__(self, stream: httpx2.SyncByteStream) -> None:
+        self._stream = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._stream:
-            self._copy.received(chunk)
+        for chunk in self._stream:
             yield chunk
-        self._copy.end()
 
     async def aclose(self) -> None:
+        self._stream.close()
+
+
+class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A body for a client of either kind."""
+
+    @abstractmethod
+    async def _next(self) -> bytes | None:
+        """What comes next; None at the end."""
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (chunk := _now(self._next())) is not None:
+            yield chunk
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (chunk := await self._next()) is not None:
+            yield chunk
+
+    def close(self) -> None:
+        _now(self._close())
+
+    async def aclose(self) -> None:
+        await self._close()
+
+
+class _Copied(_Body):
+    """An answer's body as it comes, a copy of which is kept."""
+
+    def __init__(self, way: _Way, stream: Any, copy: Copy) -> None:
+        self._stream, self._copy = way.body(stream), copy
+        self._chunks = aiter(self._stream)
+
+    async def _next(self) -> bytes | None:
+        chunk = await anext(self._chunks, None)
+        if chunk is None:
+            self._copy.end()
+        else:
+            self._copy.received(chunk)
+        return chunk
+
+    async def _close(self) -> None:
         await self._stream.aclose()
         self._copy.leave()
 
 
-class _Merging(httpx2.SyncByteStream):
+class _Merging(_Body):
     """The model's answers as one: what follows the first is asked for when it has ended."""
 
-    def __init__(
-        self,
-        client: httpx2.Client,
-        request: httpx2.Request,
-        stream: httpx2.SyncByteStream,
-        answer: ManagedAnswer,
-        report: Callable[[Exception], None],
-    ) -> None:
-        self._client, self._request, self._stream, self._answer = client, request, stream, answer
-        self._report = report
+    def __init__(self, way: _Way, request: httpx2.Request, stream: Any, answer: ManagedAnswer, report: _Report) -> None:
+        self._way, self._request, self._answer, self._report = way, request, answer, report
+        self._read(stream)
+        self._is_over = False
         #: Whether something of ours failed before the client has got anything.
         self.failed = False
 
-    def __iter__(self) -> Iterator[bytes]:
-        while True:
-            complete = True
+    def _read(self, stream: Any) -> None:
+        self._stream = self._way.body(stream)
+        self._chunks = aiter(self._stream)
+
+    async def _next(self) -> bytes | None:
+        while not self._is_over:
+            chunk, complete = None, True
             try:
-                for chunk in self._stream:
-                    yield self._answer.received(chunk)
+                chunk = await anext(self._chunks, None)
             except httpx2.TransportError:
                 complete = False
-            self._stream.close()
-            if not self._goes_on(complete=complete) or not self._begins():
-                break
-        if not self.failed:
-            yield self._answer.last()
-            self._answer.leave()
-
-    def _goes_on(self, *, complete: bool) -> bool:
-        try:
-            future = self._answer.ended(complete=complete)
-            return future is not None and self._answer.goes_on(future.result())
-        except Exception as error:
-            self._report(error)
-            self.failed = not self._answer.stream
-            self._answer.broke()
-            return False
-
-    def _begins(self) -> bool:
-        """Whether the continuation is answered."""
-        try:
-            sent = _continuation(self._request, self._answer.body)
-            response = self._client.send(sent, stream=True, auth=None)
-        except httpx2.TransportError:
-            self._answer.broke()
-            return False
-        self._stream = response.extensions[_PART]
-        if self._answer.begin(response.status_code, _pairs(response.headers)):
-            return True
-        self._answer.broke()
-        return False
-
-    def close(self) -> None:
-        self._stream.close()
-        self._answer.leave()
-
-
-class _AsyncMerging(httpx2.AsyncByteStream):
-    """As `_Merging`."""
-
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        request: httpx2.Request,
-        stream: httpx2.AsyncByteStream,
-        answer: ManagedAnswer,
-        report: Callable[[Exception], None],
-    ) -> None:
-        self._client, self._request, self._stream, self._answer = client, request, stream, answer
-        self._report = report
-        #: Whether something of ours failed before the client has got anything.
-        self.failed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            complete = True
-            try:
-                async for chunk in self._stream:
-                    yield self._answer.received(chunk)
-            except httpx2.TransportError:
-                complete = False
+            if chunk is not None:
+                return self._answer.received(chunk)
             await self._stream.aclose()
-            if not await self._goes_on(complete=complete) or not await self._begins():
-                break
+            self._is_over = not await self._goes_on(complete=complete) or not await self._begins()
+            if self._is_over and not self.failed:
+                return self._answer.last()
         if not self.failed:
-            yield self._answer.last()
             self._answer.leave()
+        return None
 
     async def _goes_on(self, *, complete: bool) -> bool:
         try:
             future = self._answer.ended(complete=complete)
-            return future is not None and self._answer.goes_on(await come(future))
+            return future is not None and self._answer.goes_on(await self._way.result(future))
         except Exception as error:
             self._report(error)
             self.failed = not self._answer.stream
@@ -419,17 +393,16 @@ class _AsyncMerging(httpx2.AsyncByteStream):
     async def _begins(self) -> bool:
         """Whether the continuation is answered."""
         try:
-            sent = _continuation(self._request, self._answer.body)
-            response = await self._client.send(sent, stream=True, auth=None)
+            response = await self._way.send(_continuation(self._request, self._answer.body))
         except httpx2.TransportError:
             self._answer.broke()
             return False
-        self._stream = response.extensions[_PART]
+        self._read(response.extensions[_PART])
         if self._answer.begin(response.status_code, _pairs(response.headers)):
             return True
         self._answer.broke()
         return False
 
-    async def aclose(self) -> None:
+    async def _close(self) -> None:
         await self._stream.aclose()
         self._answer.leave()

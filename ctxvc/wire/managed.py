@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 
 from ctxvc import policies
-from ctxvc.agent import managed as agents
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.tools.definitions import ours
+from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
@@ -30,7 +29,7 @@ from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.prompt import formats, stub
 from ctxvc.core.prompt.outline import Slot, outline, pieces
-from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.request import parameters
 from ctxvc.core.prompt.sanitise import alone
 from ctxvc.core.recording.recast import Recast, recast
 from ctxvc.core.view.budget import Budget
@@ -42,8 +41,7 @@ from ctxvc.session.session import Session
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import Attachment
-from ctxvc.store.read.revision import CLIENT_TOKENS
-from ctxvc.store.read.sent_body import joined
+from ctxvc.store.read.revision import CLIENT_TOKENS, joined_body
 from ctxvc.tokens import calibration, models
 from ctxvc.wire.conversation import (
     AGENT,
@@ -58,8 +56,7 @@ from ctxvc.wire.conversation import (
     left_behind,
 )
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
-from ctxvc.wire.managed_prompt import Item, Texts, messages
-from ctxvc.wire.places import Places, key
+from ctxvc.wire.managed_prompt import Item, Places, Texts, key, messages
 
 #: Continuations of one reply at most: a model that only reads what left would never answer.
 _MOST_CONTINUATIONS = 50
@@ -105,7 +102,7 @@ class ManagedConversation(Conversation):
         self._prepared: Ledger | None = None  # that of the newest prompt
         stored_asides = self._folder(fmt.ASIDES)
         decoded = [
-            msgspec.json.decode(joined(self.stored.store, {path: item}), type=Aside)
+            msgspec.json.decode(joined_body(self.stored.store, {path: item}), type=Aside)
             for path, item in stored_asides.items()
         ]
         self._asides = {aside.after: aside for aside in decoded}
@@ -446,7 +443,7 @@ class ManagedConversation(Conversation):
     # --- what comes back
 
     def answer(self, answered: Answered) -> Managed:
-        """Takes in an answer of the model; gives the continuation, if all its calls are ours. Raises: CtxvcError."""
+        """Takes in an answer of the model; returns the continuation, if all its calls are ours. Raises: CtxvcError."""
         sent = self._sent[answered.number]
         reply = self.form.reply(answered.answer, stream=answered.stream)
         if not (answered.whole and reply.complete):
@@ -554,11 +551,11 @@ class ManagedConversation(Conversation):
 
 def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
     """The tools of ours that a conversation gets which begins with this prompt."""
-    own = list(prompt.tools)
-    budget = Budget(management.budget)
     if not management.tools:
         return []
-    return agents.tools(management.policy, model=prompt.model, budget=budget, own=own, brief=True)[len(own) :]
+    window = models.window_under(Budget(management.budget), prompt.model)
+    terms = msgspec.structs.replace(policies.parse(management.policy).terms_in(window), brief=True)
+    return definitions(terms, own=prompt.tools)[len(prompt.tools) :]
 
 
 def _digest(prints: Sequence[bytes]) -> str:

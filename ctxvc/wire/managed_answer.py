@@ -128,7 +128,7 @@ class ManagedAnswer:
             self.broke()
             return None
         self._calls = self._merged.end()
-        return self._recorder.answer(
+        return self._recorder.ask(
             Answered(
                 number=self._requested.number,
                 status=self.status,

@@ -106,7 +106,7 @@ class ManagedClient(Client):
     async def _managed(self, question: Requested) -> Managed:
         """What goes out instead of a request: nothing where that fails, which is reported."""
         try:
-            return await come(self._proxy.recorder.request(question))
+            return await come(self._proxy.recorder.ask(question))
         except Exception as error:
             self._proxy.report(error)
             return Managed()

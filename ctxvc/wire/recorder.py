@@ -68,15 +68,8 @@ class Recorder:
         """Takes an exchange; never waits, never raises."""
         self.take(exchange, lambda _: None)
 
-    def request(self, requested: Requested) -> Future[Managed]:
-        """What goes out instead of a request; nothing where that fails."""
-        return self._future(requested)
-
-    def answer(self, answered: Answered) -> Future[Managed]:
-        """What goes out after an answer; nothing where that fails."""
-        return self._future(answered)
-
-    def _future(self, item: Requested | Answered) -> Future[Managed]:
+    def ask(self, item: Requested | Answered) -> Future[Managed]:
+        """What goes out instead of a request, or after an answer; nothing where that fails."""
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         self.take(item, future.set_result)
@@ -140,7 +133,7 @@ class Recorder:
         return Managed()
 
     def _settle(self, exchanges: list[_Work]) -> list[_Work]:
-        """Acknowledges those that are on the disk; gives the others."""
+        """Acknowledges those that are on the disk; returns the others."""
         unfinished = {id(exchange) for exchange in self._sessions.unfinished()}
         for work in exchanges:
             if id(work.item) not in unfinished:

@@ -87,14 +87,6 @@ class RecorderProcess:
         """Takes an exchange into the queue; never waits, never raises."""
         self._put(exchange)
 
-    def request(self, requested: Requested) -> Future[Managed]:
-        """What goes out instead of a request; nothing where the recorder dies or hangs over it."""
-        return self._future(requested)
-
-    def answer(self, answered: Answered) -> Future[Managed]:
-        """What goes out after an answer; nothing where the recorder dies or hangs over it."""
-        return self._future(answered)
-
     def close(self) -> None:
         """Returns once all that was taken is recorded."""
         with self._changed:
@@ -103,7 +95,8 @@ class RecorderProcess:
         if thread:
             thread.join()
 
-    def _future(self, item: Requested | Answered) -> Future[Managed]:
+    def ask(self, item: Requested | Answered) -> Future[Managed]:
+        """What goes out instead of a request, or after an answer; nothing where the recorder dies or hangs over it."""
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         if not self._put(item, future):

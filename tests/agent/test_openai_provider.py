@@ -20,7 +20,7 @@ from tests.openai_api import OpenAIApi, serve
 
 pytest.importorskip("openai", reason="the extra `openai` is not installed")
 
-from ctxvc.agent.openai_provider import ChatCompletions, Responses
+from ctxvc.agent.provider import ChatCompletions, Responses
 
 TOOL = {"name": "read", "description": "Reads.", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"model": "local-model", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}

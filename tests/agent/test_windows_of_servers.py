@@ -11,10 +11,9 @@ from typing import Any
 import anthropic
 import pytest
 
-from ctxvc.agent.gateway import upstreams
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.provider import Anthropic
-from ctxvc.agent.windows import Window, discovered
+from ctxvc.agent.windows import Window, discovered, upstreams
 
 from .servers import Answer, Loopback, rows, serving
 

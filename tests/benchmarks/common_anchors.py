@@ -15,8 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from ctxvc.replay.conversation import conversations
-from ctxvc.replay.measures.anchors import AnchorIndex, anchors, reply_anchors, words_of
-from ctxvc.replay.measures.common import FILE, listing
+from ctxvc.replay.measures.anchors import FILE, AnchorIndex, anchors, listing, reply_anchors, words_of
 
 
 def project_of(path: Path) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ctxvc.replay.results.above import POINTS, above
+from ctxvc.replay.results.comparison import POINTS, above
 from ctxvc.replay.results.result import Result, decode
 from ctxvc.replay.results.totals import Totals, totals
 

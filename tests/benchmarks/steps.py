@@ -17,7 +17,7 @@ from ctxvc import policies
 from ctxvc.core.prompt.outline import outline
 from ctxvc.replay.conversation import Conversation, conversations_in
 from ctxvc.replay.drive import Prompts, new_session
-from ctxvc.replay.experiments.splice import in_date_order, spliced
+from ctxvc.replay.experiments.measure import in_date_order, spliced
 from ctxvc.tokens.meter import Meter
 from tests.benchmarks.measuring import Figure
 

@@ -26,11 +26,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ctxvc.replay.conversation import Conversation, conversations
+from ctxvc.replay.conversation import Conversation, Prompt, conversations
 from ctxvc.replay.measures.cost import PRICES
 from ctxvc.replay.measures.retention import LOST, VISIBLE, Gauge, Lookup
 from ctxvc.replay.measures.uses import uses
-from ctxvc.replay.prompt import Prompt
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store, create
 from tests.benchmarks.wire import Rival, Server, started

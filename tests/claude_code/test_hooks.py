@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ctxvc.claude_code import event, requests, settings, statusline, truncate
+from ctxvc.claude_code import event, requests, settings, truncate
 from ctxvc.claude_code import hook as answering
 from ctxvc.claude_code.recorder import record
 from ctxvc.claude_code.requests import Request
@@ -300,7 +300,7 @@ def test_the_status_line(place: Path) -> None:
 
     def shown(percent: float | None, color: bool = True, **window: Any) -> str:
         told = {"context_window": {"used_percentage": percent, "context_window_size": 200_000, **window}}
-        return statusline.line({**told, "transcript_path": "/t/s.jsonl"}, store, color=color)
+        return answering.status_line({**told, "transcript_path": "/t/s.jsonl"}, store, color=color)
 
     assert shown(69.9) == "context 69% of 200k · recording"
     assert shown(70) == "\x1b[33mcontext 70% of 200k\x1b[0m · recording"
@@ -316,7 +316,7 @@ def test_the_status_line(place: Path) -> None:
     assert shown(1, color=False) == "context 1% of 200k · recording"  # this machine did not write it
     places.write_sealed(store, places.status(store, "/t/s.jsonl"), json.dumps(told).encode())
     assert shown(1, color=False).endswith("demo [2J · 4 steps · 12 blocks · 1 notes · 3 out of the prompt, kept")
-    assert statusline.line({}, None, color=True) == "not recorded"
+    assert answering.status_line({}, None, color=True) == "not recorded"
 
 
 # --- speed

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ctxvc.claude_code import hook as answering
-from ctxvc.claude_code import recorder, requests, spool, statusline
+from ctxvc.claude_code import recorder, requests, spool
 from ctxvc.claude_code.requests import Request
 from ctxvc.recording import log, places
 from ctxvc.store.project.locate import FOLDER
@@ -158,11 +158,11 @@ def test_trouble_is_told_once_a_conversation_and_shown_while_it_lasts(
     assert answered(place, transcript, "Stop") == ""
     assert "does not record" in answered(place, transcript, "SessionStart", source="resume")
     fields = {"transcript_path": str(transcript)}
-    assert "NOT RECORDED: " in statusline.line(fields, place / FOLDER, color=False)
+    assert "NOT RECORDED: " in answering.status_line(fields, place / FOLDER, color=False)
 
     spool.mended(str(transcript))
     assert answered(place, transcript, "SessionStart", source="resume") == ""
-    assert "NOT RECORDED" not in statusline.line(fields, place / FOLDER, color=False)
+    assert "NOT RECORDED" not in answering.status_line(fields, place / FOLDER, color=False)
 
 
 def test_a_hook_that_cannot_leave_its_request_tells_so_itself(

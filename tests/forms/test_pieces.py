@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ctxvc.forms.pieces import split
+from ctxvc.forms.splice import in_pieces
 
 VALUES = st.recursive(
     st.none()
@@ -46,7 +46,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 @example(b'{"a":["\xff"]}')
 @example(json.dumps({f"{n}": [n] for n in range(400)}).encode())
 def test_the_pieces_are_the_body(body: bytes) -> None:
-    pieces = split(body)
+    pieces = in_pieces(body)
     names = [name for name, _ in pieces]
 
     assert b"".join(data for _, data in pieces) == body
@@ -58,7 +58,7 @@ def test_the_pieces_are_the_body(body: bytes) -> None:
 def test_pieces_stay_when_items_are_appended(items: list[Any], more: list[Any], spacing: tuple[str, str]) -> None:
     def pieces(messages: list[Any]) -> dict[str, bytes]:
         request = {"model": "m", "messages": messages, "tools": [{"name": "t"}], "system": "s"}
-        return dict(split(json.dumps(request, separators=spacing).encode()))
+        return dict(in_pieces(json.dumps(request, separators=spacing).encode()))
 
     before, after = pieces(items), pieces([*items, *more])
     assert before.items() <= after.items()
@@ -84,12 +84,12 @@ def test_pieces_stay_when_items_are_appended(items: list[Any], more: list[Any], 
     ],
 )
 def test_names_tell_what_a_piece_is_of(body: bytes, names: list[str]) -> None:
-    assert [name for name, _ in split(body)] == names
+    assert [name for name, _ in in_pieces(body)] == names
 
 
 def test_a_list_without_end_has_its_rest_in_one_piece() -> None:
     body = json.dumps({"messages": [1] * 70_000}).encode()
-    pieces = split(body)
+    pieces = in_pieces(body)
 
     assert len(pieces) == 2 + (1 << 16) and pieces[-2][0] == "01-messages/ff/ff.json"
     assert b"".join(data for _, data in pieces) == body

@@ -30,8 +30,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.prompt import Prompt
+from ctxvc.replay.conversation import Call, Conversation, Prompt
 
 PATH = "/srv/app/auth.py"
 LINE = "return compare_digest(user.token, limit)"

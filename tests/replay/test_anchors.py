@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.measures.anchors import AnchorIndex, anchors, edited_lines, reply_anchors, stands_in
-from ctxvc.replay.measures.common import FILE, common_anchors, listing
+from ctxvc.replay.measures.anchors import (
+    FILE,
+    AnchorIndex,
+    anchors,
+    common_anchors,
+    edited_lines,
+    listing,
+    reply_anchors,
+    stands_in,
+)
 from tests.replay.login import LINE, reply
 
 #: Texts in which anchors are likely, and begin and end in odd places.

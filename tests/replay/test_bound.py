@@ -13,10 +13,9 @@ from ctxvc.errors import BadInput
 from ctxvc.replay.bound import Oracle
 from ctxvc.replay.conversation import Conversation, conversations
 from ctxvc.replay.measures.retention import Counts, Split
-from ctxvc.replay.results.above import above
-from ctxvc.replay.results.advice import advice
+from ctxvc.replay.results.comparison import above
 from ctxvc.replay.results.result import Result, Visible
-from ctxvc.replay.results.totals import totals
+from ctxvc.replay.results.totals import advice, totals
 from ctxvc.replay.run import replay
 from ctxvc.replay.work import Setup
 from tests.replay.recordings import recording

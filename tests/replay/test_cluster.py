@@ -16,8 +16,7 @@ import pytest
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay import cluster
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.results.file import code_version
-from ctxvc.replay.results.lines import line_of
+from ctxvc.replay.results.file import code_version, line_of
 from ctxvc.replay.results.result import Result
 from ctxvc.replay.work import Setup, Source, of_file, outcomes, remaining, units
 from tests.replay.recordings import recording, slow

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.measures.anchors import NONE
 from ctxvc.replay.measures.cost import CacheSimulation, Charge, DemandRecovery, Prices, shared_prefix
 from ctxvc.replay.measures.retention import Gauge, Lookup
 from ctxvc.replay.measures.uses import uses

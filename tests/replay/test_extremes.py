@@ -12,9 +12,9 @@ from ctxvc.core.view.view import View
 from ctxvc.policies.baselines import Keep
 from ctxvc.policies.candidates import removable, steps
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.prepared import prepare
 from ctxvc.replay.results.result import Options, Result
 from ctxvc.replay.run import run
+from ctxvc.replay.tally import prepare
 from ctxvc.replay.work import Setup
 from tests.making.conversation import human, reply, result, results
 from tests.replay.login import conversation

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.conversation import Conversation, conversations
+from ctxvc.replay.conversation import Conversation, Prompt, conversations
 from ctxvc.replay.measures import oracle as module
 from ctxvc.replay.measures.oracle import ORDERS, belady, oracle
 from ctxvc.replay.measures.uses import Use, uses
-from ctxvc.replay.prompt import Prompt
 from tests.replay.talk import talk
 
 #: Of what the best of all choices keeps the oracle keeps so much at least, and it falls short in so many sessions at

@@ -9,8 +9,7 @@ import pytest
 
 from ctxvc.errors import BadInput, Refused
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Split
-from ctxvc.replay.results.file import ResultFile, code_version, key
-from ctxvc.replay.results.lines import line_of
+from ctxvc.replay.results.file import ResultFile, code_version, key, line_of
 from ctxvc.replay.results.result import (
     Options,
     Result,

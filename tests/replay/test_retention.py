@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxvc.replay.measures.anchors import stands_in
-from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.conversation import Prompt
+from ctxvc.replay.measures.anchors import NONE, stands_in
 from ctxvc.replay.measures.retention import (
     LOST,
     OUTCOMES,
@@ -24,7 +24,6 @@ from ctxvc.replay.measures.retention import (
     wilson,
 )
 from ctxvc.replay.measures.uses import uses
-from ctxvc.replay.prompt import Prompt
 from tests.replay.login import LINE, PATH, SOURCE, STUB, conversation, everything, human, login, nothing, reply, result
 
 LOGIN = login()

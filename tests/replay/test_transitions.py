@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.replay.measures.common import NONE
+from ctxvc.replay.experiments.no_impact import hard_set, tool_pressure
+from ctxvc.replay.measures.anchors import NONE
 from ctxvc.replay.measures.cut_points import cut_point, cut_points
-from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
 from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.measures.uses import uses

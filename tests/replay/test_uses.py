@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Conversation, conversations_in
-from ctxvc.replay.measures.anchors import reply_anchors, stands_in
-from ctxvc.replay.measures.common import NONE, CommonAnchors
+from ctxvc.replay.measures.anchors import NONE, CommonAnchors, reply_anchors, stands_in
 from ctxvc.replay.measures.uses import Use, uses
 from tests.replay.login import LINE, PATH, SOURCE, conversation, human, login, reply, result
 

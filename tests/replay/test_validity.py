@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.replay.validity import faults
+from ctxvc.replay.drive import faults
 
 
 def _user(*blocks: Any) -> dict[str, Any]:

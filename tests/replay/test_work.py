@@ -15,8 +15,7 @@ import pytest
 import ctxvc
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.results.file import ResultFile
-from ctxvc.replay.results.lines import line_of
+from ctxvc.replay.results.file import ResultFile, line_of
 from ctxvc.replay.results.result import Result
 from ctxvc.replay.work import Setup, Source, Unit, in_order, of_file, outcomes, remaining, units
 from tests.replay.recordings import count_only, recording

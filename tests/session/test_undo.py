@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ctxvc.claude_code.resume import resumable
-from ctxvc.cli.request import request_of
+from ctxvc.cli.commands.prompt import request_of
 from ctxvc.core.plan import Rehearsal
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import outline, pieces

@@ -183,8 +183,8 @@ def test_a_run_and_a_wrapped_agent_are_pushed_at_their_end(tmp_path: Path, monke
     monkeypatch.setattr(AutoPush, "__call__", note)
     arguments = ["-C", str(folder), "run", "say hello", "--script", "-", "--yes"]
     assert CliRunner().invoke(cli, arguments, input='[{"content": "Hello."}]').exit_code == 0
-    monkeypatch.setattr("ctxvc.cli.wrapped_agent.OwnProxy", _NoProxy)
-    monkeypatch.setattr("ctxvc.cli.wrapped_agent.run", lambda *_: 0)
+    monkeypatch.setattr("ctxvc.cli.commands.wrap.OwnProxy", _NoProxy)
+    monkeypatch.setattr("ctxvc.cli.commands.wrap.run_agent", lambda *_: 0)
     for recording, more in (("off", []), ("on", [["run-1"]])):
         monkeypatch.setenv("CTXVC_RECORDING", recording)
         assert CliRunner().invoke(cli, ["-C", str(folder), "wrap", "--", "true"]).exit_code == 0

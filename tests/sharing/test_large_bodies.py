@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.sharing import indexes, pieces, purges, remotes
+from ctxvc.sharing import indexes, purges, push, remotes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.purge import PurgeRequest, purge
 from ctxvc.store.secrets import push_check
@@ -31,7 +31,7 @@ done
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that a test can reach: 4 kB is large, a piece has 3 kB."""
     monkeypatch.setattr(push_check, "LARGE", 4_000)
-    monkeypatch.setattr(pieces, "SIZE", 3_000)
+    monkeypatch.setattr(push, "SIZE", 3_000)
 
 
 @pytest.fixture(autouse=True)
@@ -149,8 +149,8 @@ def test_a_purge_reaches_the_pieces(anna: Clone, bob: Clone, server: Path) -> No
 def test_pieces_that_make_no_pack_leave_the_session_out_and_nothing_stays(
     anna: Clone, bob: Clone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = pieces.carriers.files
-    monkeypatch.setattr(pieces.carriers, "files", lambda tips, base, parts: real(tips, base, [*parts][1:]))
+    real = push.carriers.files
+    monkeypatch.setattr(push.carriers, "files", lambda tips, base, parts: real(tips, base, [*parts][1:]))
     anna.say(noise(1))
     anna.say("small", session="other")
     anna.push()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Refused, Unreachable
-from ctxvc.sharing import audience, browse, indexes, remotes
+from ctxvc.sharing import audience, indexes, remotes
 from ctxvc.store.cache import cached_scope
 from ctxvc.store.cache.cached_repository import CachedRepository
 from ctxvc.store.git import transport
@@ -177,7 +177,7 @@ def sparing(server: Path) -> Path:
 def looked_at(clone: Clone, session: str = "demo", scope: str = "") -> Snapshot:
     with Store(clone.path) as store:
         remote = remotes.find(store)
-        return browse.snapshot(store, remote, indexes.cached(remote.address), session, scope)
+        return indexes.snapshot(store, remote, indexes.cached(remote.address), session, scope)
 
 
 def fetched(clone: Clone) -> Clone:

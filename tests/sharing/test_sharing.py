@@ -16,7 +16,7 @@ from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadInput, Refused
 from ctxvc.sharing import audience, indexes, inventory, push, remotes
 from ctxvc.sharing import index as indices
-from ctxvc.sharing.lines import arrivals
+from ctxvc.sharing.pull import line_moves
 from ctxvc.store.git import transport
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import links
@@ -383,7 +383,7 @@ def follows(tip: str, older: str) -> bool:
 
 
 def pulled(ours: dict[str, str], theirs: dict[str, str], clone: str, own: str) -> dict[str, str]:
-    moves = arrivals(ours, theirs, clone=clone, own=own, follows=follows)
+    moves = line_moves(ours, theirs, clone=clone, own=own, follows=follows)
     return ours | {move.scope: move.after for move in moves}
 
 
@@ -424,7 +424,7 @@ def test_a_second_time_nothing_moves() -> None:
     after = pulled(ours, theirs, "bob", "anna")
 
     assert after == {"main": "0a", "main@bob": "0b", "plan/login": "2"}
-    assert not arrivals(after, theirs, clone="bob", own="anna", follows=follows)
+    assert not line_moves(after, theirs, clone="bob", own="anna", follows=follows)
 
 
 def test_a_name_that_git_cannot_have_beside_ours_gets_another() -> None:
@@ -434,6 +434,6 @@ def test_a_name_that_git_cannot_have_beside_ours_gets_another() -> None:
 
 
 def test_a_scope_in_the_middle_of_a_step_does_not_move() -> None:
-    moves = arrivals({"main": "0"}, {"main": "0b"}, clone="bob", own="anna", follows=follows, is_free=lambda _: False)
+    moves = line_moves({"main": "0"}, {"main": "0b"}, clone="bob", own="anna", follows=follows, is_free=lambda _: False)
 
     assert [(move.scope, move.after) for move in moves] == [("main@bob", "0b")]

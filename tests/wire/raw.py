@@ -43,15 +43,14 @@ class Recording(NoRecorder):
         self.manages = requests is not None
         self._requests, self._answers = requests, answers
 
-    def request(self, requested: Requested) -> Future[Managed]:
-        assert self._requests
-        self.requested.append(requested)
-        self.futures.append(_future(self._requests, requested))
-        return self.futures[-1]
-
-    def answer(self, answered: Answered) -> Future[Managed]:
-        self.answered.append(answered)
-        self.futures.append(_future(self._answers, answered))
+    def ask(self, item: Requested | Answered) -> Future[Managed]:
+        if isinstance(item, Requested):
+            assert self._requests
+            self.requested.append(item)
+            self.futures.append(_future(self._requests, item))
+        else:
+            self.answered.append(item)
+            self.futures.append(_future(self._answers, item))
         return self.futures[-1]
 
     def record(self, exchange: Exchange) -> None:

@@ -589,7 +589,7 @@ def test_a_person_is_told_why_a_budget_does_not_hold(tmp_path: Path) -> None:
     client.incoming([{"type": "text", "text": "What a person says stays. " * 1500}])
     requested = Requested(number=1, upstream="any", path=client.path, headers={}, body=client.body(), began=0.0)
 
-    assert recorder.request(requested).result(60) == Managed()
+    assert recorder.ask(requested).result(60) == Managed()
     recorder.close()
     assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent as the agent has it, whatever the")
 

@@ -114,7 +114,7 @@ def test_a_disk_that_is_full_is_told_once_and_costs_what_came_meanwhile(store: P
 
     def record(number: int) -> None:
         recorder.record(sent[number])
-        recorder.request(REQUESTED).result(PATIENCE)  # which comes after it
+        recorder.ask(REQUESTED).result(PATIENCE)  # which comes after it
 
     record(0)
     (pid,) = _recorders(os.getpid())

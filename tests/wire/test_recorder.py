@@ -14,7 +14,7 @@ from ctxvc.importers.file import Recording
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import sent_body
 from ctxvc.store.store import Store, create
 from ctxvc.wire import conversation
 from ctxvc.wire.exchange import Exchange

@@ -209,7 +209,7 @@ def test_a_reply_that_broke_off_outlives_a_recorder(
     recorder, _ = opened()
     recorder.record(FIXED[0])
     recorder.record(asked(RESULT, "Let me", 1, whole=False))
-    until(lambda: store.exists() and recorder.request(REQUESTED).result(PATIENCE))
+    until(lambda: store.exists() and recorder.ask(REQUESTED).result(PATIENCE))
     processes[0].kill()
     recorder.close()
 
@@ -224,11 +224,11 @@ def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies_or_
     recorder, _ = opened(management=Management(budget=12_000))
     until(lambda: processes)
     assert recorder.manages
-    assert recorder.request(REQUESTED).result(PATIENCE) == recorder.answer(ANSWERED).result(PATIENCE) == Managed()
+    assert recorder.ask(REQUESTED).result(PATIENCE) == recorder.ask(ANSWERED).result(PATIENCE) == Managed()
 
     processes[0].send_signal(signal.SIGSTOP)
     monkeypatch.setattr(recorder_process, "_PATIENCE", 0.5 if hangs else PATIENCE)
-    asked = [recorder.request(REQUESTED), recorder.answer(ANSWERED)]
+    asked = [recorder.ask(REQUESTED), recorder.ask(ANSWERED)]
     monkeypatch.setattr(recorder_process, "_PATIENCE", PATIENCE)
     asked[0].cancel()
     until(lambda: not recorder._unsent)
@@ -236,7 +236,7 @@ def test_a_request_is_answered_and_goes_out_as_it_is_where_the_recorder_dies_or_
     if not hangs:
         processes[0].kill()
     assert [future.result(PATIENCE) for future in asked] == [Managed()] * 2
-    assert recorder.request(REQUESTED).result(PATIENCE) == Managed() and len(processes) == 2
+    assert recorder.ask(REQUESTED).result(PATIENCE) == Managed() and len(processes) == 2
 
 
 def test_a_first_request_that_nobody_answered_is_of_the_session_of_its_run(
@@ -247,7 +247,7 @@ def test_a_first_request_that_nobody_answered_is_of_the_session_of_its_run(
     fields = {name: getattr(first, name) for name in Requested.__struct_fields__}
     for number in range(2):
         requested = Requested(**{**fields, "number": number})
-        until(lambda requested=requested: recorder.request(requested).result(PATIENCE).tools)
+        until(lambda requested=requested: recorder.ask(requested).result(PATIENCE).tools)
         processes[-1].kill()
     recorder.close()
 
@@ -265,7 +265,7 @@ def test_what_kills_each_recorder_is_left_out_and_told(
     for program in ("/bin/false", "/nowhere/python"):
         with monkeypatch.context() as patched:
             patched.setattr(sys, "executable", program)
-            future = recorder.request(REQUESTED)
+            future = recorder.ask(REQUESTED)
             recorder.record(first)
             assert future.result(PATIENCE) == Managed()
             until(lambda: not recorder._waiting)
@@ -282,7 +282,7 @@ def test_what_comes_faster_than_it_can_be_recorded_is_left_out(opened: Any, monk
     recorder.record(exchange(bytes(1001), b""))
 
     assert troubles == [exchanges.TOO_FAST]
-    assert recorder.request(REQUESTED).result(PATIENCE) == Managed()
+    assert recorder.ask(REQUESTED).result(PATIENCE) == Managed()
 
 
 def test_trouble_of_the_recorder_is_told_once(store: Path, opened: Any) -> None:

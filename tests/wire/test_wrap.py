@@ -100,14 +100,14 @@ def test_a_signal_is_passed_on(tmp_path: Path, env: dict[str, str]) -> None:
 #: The signal comes when the agent runs already, and who started it does not know yet.
 AT_ONCE = """
 import os, signal
-from ctxvc.cli import wrapped_agent
+from ctxvc.cli.commands.wrap import run_agent
 spawn = os.posix_spawnp
 def spawning(*arguments, **options):
     pid = spawn(*arguments, **options)
     os.kill(os.getpid(), signal.SIGTERM)
     return pid
 os.posix_spawnp = spawning
-print(wrapped_agent.run(["sleep", "60"], dict(os.environ), None))
+print(run_agent(["sleep", "60"], dict(os.environ), None))
 """
 
 

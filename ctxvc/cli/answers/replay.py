@@ -215,9 +215,8 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
     """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
-    from ctxvc.replay.results.above import above
-    from ctxvc.replay.results.advice import rank
-    from ctxvc.replay.results.totals import totals
+    from ctxvc.replay.results.comparison import above
+    from ctxvc.replay.results.totals import rank, totals
 
     def ordered(results: Sequence[Result]) -> list[Totals]:
         return sorted(totals(results), key=rank) if ranked else totals(results)
@@ -245,8 +244,7 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
 
 
 def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recommended:
-    from ctxvc.replay.results.advice import advice, visible
-    from ctxvc.replay.results.totals import totals
+    from ctxvc.replay.results.totals import advice, totals, visible
 
     best = advice(totals(results))
     if best is None:

@@ -12,11 +12,11 @@ import click
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import safe
-from ctxvc.cli.remotes import pulled_sessions
-from ctxvc.cli.remotes.pulled_sessions import PulledSession
+from ctxvc.cli.remotes import remote_sessions
+from ctxvc.cli.remotes.remote_sessions import PulledSession
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError, Damaged, Refused
-from ctxvc.sharing import pull, remotes, seed
+from ctxvc.sharing import pull, remotes
 from ctxvc.sharing.pull import Arrival
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store.git import transport
@@ -51,7 +51,7 @@ def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple
     with create(path) if is_new else Store(path) as store, Progress("cloning"):
         try:
             if is_bundle:
-                arrivals, errors = seed.take_bundle(store, file)
+                arrivals, errors = pull.take_bundle(store, file)
                 ignored: tuple[str, ...] = ()
             else:
                 arrivals, errors, ignored = _cloned(app, store, source, name, pull.choice(sessions, since))
@@ -59,9 +59,9 @@ def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple
             if is_new and not store.sessions():
                 shutil.rmtree(path, ignore_errors=True)
             raise
-    answer = Cloned(store=str(path), items=pulled_sessions.items(arrivals), ignored=list(ignored))
+    answer = Cloned(store=str(path), items=remote_sessions.pulled_items(arrivals), ignored=list(ignored))
     app.output.answer(answer, _lines(answer, transport.printable(source)))
-    for reason in ignored[: pulled_sessions.MOST]:
+    for reason in ignored[: remote_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in errors if isinstance(error, Damaged)])
 
@@ -82,7 +82,7 @@ def _cloned(
 def _lines(answer: Cloned, place: str) -> Iterator[str]:
     yield safe(f"a store at {answer.store}")
     if answer.items:
-        yield from pulled_sessions.lines(place, answer.items)
+        yield from remote_sessions.pulled_lines(place, answer.items)
     else:
         yield safe(f"{place} has nothing more to take")
 

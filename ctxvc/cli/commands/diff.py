@@ -12,11 +12,10 @@ from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, Tokens, safe
 from ctxvc.cli.terminal.commit_table import changes
 from ctxvc.cli.terminal.prompt_text import sections, unified
-from ctxvc.core.prompt.parameters import parameters
+from ctxvc.core.prompt.request import parameters
 from ctxvc.errors import NotFound, Refused
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.read.revision import Snapshot
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import Snapshot, sent_body
 from ctxvc.tokens.meter import Meter
 
 _COLORS = {"-": "red", "+": "green", "@": "cyan"}

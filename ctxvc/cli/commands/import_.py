@@ -138,10 +138,10 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
 
 def _of_bundle(store: Store, path: Path) -> Iterator[Outcome]:
     """What became of the sessions of a bundle."""
-    from ctxvc.sharing import seed
+    from ctxvc.sharing import pull
 
     try:
-        arrivals, errors = seed.take_bundle(store, path)
+        arrivals, errors = pull.take_bundle(store, path)
     except CtxvcError as error:
         yield Outcome(path=path, format=bundle.FORMAT, error=error)
         return

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.claude_code import json_edit, settings
+from ctxvc.claude_code import settings
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import hooks
@@ -163,7 +163,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 def _edited(before: str, desired: dict[str, Any], path: Path) -> str:
     """Raises: BadInput."""
     try:
-        return json_edit.edited(before if before.strip() else "{}\n", desired)
+        return settings.edited(before if before.strip() else "{}\n", desired)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
 

@@ -10,14 +10,12 @@ import click
 from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, counted, safe
-from ctxvc.cli.request import request_of
 from ctxvc.cli.terminal.prompt_text import sections
 from ctxvc.core.prompt import formats
-from ctxvc.core.prompt.outline import outline, pieces, sendable
+from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.secrets.redact import MARK
 from ctxvc.session import proof
-from ctxvc.store.read.revision import Snapshot, exactness
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import Snapshot, exactness, sent_body
 
 
 @command("prompt", "ctxvc prompt step:5")
@@ -96,3 +94,10 @@ class Prompt(Answer, frozen=True, kw_only=True, tag="ctxvc.prompt/1"):
     system: Any
     tools: Any
     messages: list[Any]
+
+
+def request_of(snapshot: Snapshot, content: list[Piece]) -> formats.Prompt:
+    """The complete request of a snapshot, with `content` for its messages."""
+    return formats.Prompt(
+        pieces=content, system=snapshot.system, tools=snapshot.tools, model=snapshot.ledger.meta.model
+    )

@@ -15,8 +15,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.management_options import management_options, managing
-from ctxvc.cli.options.upstream_option import parsed_urls, upstream_option
+from ctxvc.cli.options.management_options import management_options, managing, parsed_urls, upstream_option
 from ctxvc.cli.output import safe
 
 if TYPE_CHECKING:

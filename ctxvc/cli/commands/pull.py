@@ -13,8 +13,8 @@ import click
 from ctxvc.cli.answers.shared import Answer, described, struct_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
 from ctxvc.cli.output import counted, safe
-from ctxvc.cli.remotes import pulled_sessions
-from ctxvc.cli.remotes.pulled_sessions import PulledSession
+from ctxvc.cli.remotes import remote_sessions
+from ctxvc.cli.remotes.remote_sessions import PulledSession
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError, Damaged, Unreachable
 from ctxvc.sharing import pull as sharing
@@ -71,9 +71,9 @@ def _watch(app: App, remote: str, chosen: sharing.Choice, seconds: int) -> None:
 
 
 def _print(app: App, report: sharing.Pulled) -> None:
-    answer = struct_of(PulledSessions, report, items=pulled_sessions.items(report.arrivals))
+    answer = struct_of(PulledSessions, report, items=remote_sessions.pulled_items(report.arrivals))
     app.output.answer(answer, _lines(answer))
-    for reason in answer.ignored[: pulled_sessions.MOST]:
+    for reason in answer.ignored[: remote_sessions.MOST]:
         app.output.note(f"not taken: {safe(reason)}")
     raise_unreadable([error for error in report.damaged if isinstance(error, Damaged)])
 
@@ -94,7 +94,7 @@ def _accept(app: App, remote: str) -> None:
 
 def _lines(answer: PulledSessions) -> Iterator[str]:
     if answer.items:
-        yield from pulled_sessions.lines(answer.remote, answer.items)
+        yield from remote_sessions.pulled_lines(answer.remote, answer.items)
     else:
         yield safe(f"nothing new on {answer.remote}: {counted(len(answer.clones), 'clone')}")
 

@@ -40,7 +40,7 @@ from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
 if TYPE_CHECKING:
-    from ctxvc.sharing.browse import Newest
+    from ctxvc.sharing.indexes import Newest
 
 
 @command("show", "ctxvc show B17")
@@ -232,14 +232,14 @@ def _show_remote(app: App, name: str, text: str, *, raw: bool) -> None:
     Raises: NotFound, BadInput; as `browse.snapshot`.
     """
     from ctxvc.cli.remotes import remote_sessions
-    from ctxvc.sharing import browse, remotes
+    from ctxvc.sharing import indexes, remotes
 
     address = addresses.parse(text)
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = remote_sessions.fetched(app, remote)
-        session, scope = _place(app, text, address, browse.newest(theirs))
-        snapshot = browse.snapshot(store, remote, theirs, session, scope, ask=app.may_ask)
+        session, scope = _place(app, text, address, indexes.newest(theirs))
+        snapshot = indexes.snapshot(store, remote, theirs, session, scope, ask=app.may_ask)
     resolved = addresses.in_snapshot(snapshot, address) if address else None
     if resolved and resolved.row:
         if raw:

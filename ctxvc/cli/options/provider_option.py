@@ -73,7 +73,7 @@ def server(place: Endpoint) -> AbstractContextManager[Server]:
         from ctxvc.agent.provider import Anthropic
 
         return closing(Anthropic(**options))
-    from ctxvc.agent.openai_provider import ChatCompletions, Responses
+    from ctxvc.agent.provider import ChatCompletions, Responses
 
     if place.url and not os.environ.get("OPENAI_API_KEY"):
         options["api_key"] = _NO_KEY

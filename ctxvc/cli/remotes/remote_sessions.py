@@ -1,17 +1,28 @@
-"""`sessions --remote`: everybody's sessions, from the indexes on a remote."""
+"""`sessions --remote`: everybody's sessions, from the indexes on a remote; and those that came from there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from typing import Annotated
 
-from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
+from ctxvc.cli.answers.shared import (
+    Item,
+    RemoteSession,
+    RemoteSessions,
+    ScopeName,
+    SessionName,
+    described,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, Unreachable
-from ctxvc.sharing import browse, indexes, remotes
+from ctxvc.sharing import indexes, remotes
 from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.indexes import Indexes
+from ctxvc.sharing.pull import Arrival
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store.store import Store
 
@@ -71,7 +82,7 @@ def names(app: App, store: Store, name: str) -> Collection[str]:
 
     Raises: NotFound if there is no such remote; as `indexes.fetch`.
     """
-    theirs = browse.newest(fetched(app, remotes.find(store, name)))
+    theirs = indexes.newest(fetched(app, remotes.find(store, name)))
     note_missing(app, store)
     return theirs
 
@@ -100,7 +111,7 @@ def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
             scopes=len(newest.entry.scopes),
             state=_state(store, newest.entry),
         )
-        for name, newest in browse.newest(theirs).items()
+        for name, newest in indexes.newest(theirs).items()
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 
@@ -109,3 +120,34 @@ def _state(store: Store, session: SessionEntry) -> str:
     if not store.has(session.name):
         return "not here"
     return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"
+
+
+#: The most sessions that are named.
+MOST = 20
+
+
+class PulledSession(Item, frozen=True, kw_only=True):
+    """A session that came in or went on."""
+
+    session: SessionName
+    clone: Annotated[str, described("the clone that pushed it")]
+    created: Annotated[bool, described("whether it is new in this store")]
+    scopes: Annotated[list[ScopeName], described("its scopes that moved")]
+    apart: Annotated[list[ScopeName], described("new lines of scopes that grew in both clones")]
+
+
+def pulled_items(arrivals: Iterable[Arrival]) -> list[PulledSession]:
+    return [struct_of(PulledSession, arrival, created=arrival.is_new) for arrival in arrivals]
+
+
+def pulled_lines(place: str, pulled: list[PulledSession]) -> Iterator[str]:
+    new = sum(item.created for item in pulled)
+    yield safe(f"from {place}: {counted(new, 'new session')}, {len(pulled) - new} continued")
+    for item in pulled[:MOST]:
+        yield safe(f"  {item.session}: {', '.join(item.scopes[:8])} of {item.clone}")
+        for scope in item.apart:
+            base = scope.partition("@")[0]
+            join = f"`ctxvc goto {scope} --session {item.session}` joins them"
+            yield safe(f"    {base} grew here and there: theirs is {scope}; {join}")
+    if len(pulled) > MOST:
+        yield f"  and {len(pulled) - MOST} more"

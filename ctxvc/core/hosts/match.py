@@ -23,7 +23,9 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.hosts.message import HostMessage
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
+from ctxvc.core.ledger.numbering import Numbering
 from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.outline import MASK_SHOWN
 
@@ -355,3 +357,32 @@ def _is_absent(row: Row, text: str) -> bool:
 def _item_texts(items: list[object]) -> str:
     texts = (item if isinstance(item, str) else item.get("text") for item in items if isinstance(item, (str, dict)))
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+#: block, suffix → the bytes of a body.
+Bodies = Mapping[tuple[str, str], bytes]
+
+
+def ahead(ledger: Ledger, messages: Sequence[HostMessage], match: Match) -> tuple[tuple[Row, ...], Bodies]:
+    """The rows that the unknown parts of a host's messages would have behind all others, with their bodies."""
+    numbering = Numbering.of(ledger, ledger.meta.counters.block)
+    entries = [entry for message in _messages(messages, match.unknown) for entry in numbering.add(message)]
+    rows = tuple(row for entry in entries for row in entry.rows)
+    return rows, {(block, suffix): data for entry in entries for block, suffix, data in entry.bodies}
+
+
+def _messages(messages: Sequence[HostMessage], unknown: Iterable[Place]) -> Iterator[Message]:
+    """The unknown parts as messages, where neighbours of one role are one: a host may write each call by itself."""
+    for role, places in groupby(unknown, lambda place: messages[place.message].role):
+        yield Message(role=role, parts=tuple(_part(messages[place.message], place) for place in places))
+
+
+def _part(message: HostMessage, place: Place) -> Part:
+    match place.part:
+        case "tool_use":
+            use = message.tool_uses[place.at]
+            return wire.call_part(use.tool, use.id, wire.compact(use.input or {}))
+        case "tool_result":
+            result = message.tool_results[place.at]
+            return wire.result_part(result.text, result.id, error=result.error)
+    return wire.text_part(message.text, message.role, "model" if message.role == "assistant" else "human")

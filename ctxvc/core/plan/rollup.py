@@ -34,7 +34,7 @@ def gather(
     protect: frozenset[str],
     previews: bool = False,
 ) -> tuple[Group, ...]:
-    """Gathers stubs on a draft until they cost at most 3 % of the budget, as far as that can be; gives the new groups.
+    """Gathers stubs on a draft until they cost at most 3 % of the budget, where possible; returns the new groups.
 
     None if they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
     prompt; the blocks of `protect` stay.

@@ -6,6 +6,8 @@ what a cut takes away never comes back. The cut is a block's number, kept in `ct
 
 from __future__ import annotations
 
+import msgspec
+
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 
 #: Kinds that a cut takes away.
@@ -34,6 +36,11 @@ def before_reply(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
         return at_end(ledger, due=due)
     thinks = any(row.kind == "thinking" and row.present and not is_cut(row, ledger.meta) for row in reply)
     return _cut(ledger, (reply[0].number if thinks else _newest_made(ledger)) - 1, due=due)
+
+
+def with_cut(ledger: Ledger) -> Ledger:
+    """The ledger after the cut before the newest reply, as it comes with a hard edit or a batch."""
+    return ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=before_reply(ledger)))
 
 
 def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:

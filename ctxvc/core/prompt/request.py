@@ -290,3 +290,20 @@ def _marked(body: dict[str, Any]) -> dict[str, Any]:
         if content and content[-1]["type"] not in _UNMARKABLE:
             messages[at] = {**messages[at], "content": [*content[:-1], {**content[-1], "cache_control": _MARK}]}
     return marked
+
+
+#: Fields of all providers' requests that have a place of their own, or are other ones in each request.
+_NONE = frozenset(
+    {"messages", "input", "contents", "system", "instructions", "systemInstruction", "system_instruction", "tools"}
+    | {"metadata", "stream", "previous_response_id", "conversation", "client_metadata"}
+)
+_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def parameters(body: bytes) -> Mapping[str, bytes]:
+    """The top-level fields of a body that are parameters: name → JSON. None for a body that is no JSON object."""
+    try:
+        fields = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return {name: bytes(value) for name, value in fields.items() if name not in _NONE}

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from ctxvc.core import display
-from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.providers import provider_of
+from ctxvc.exporters.conversation import Conversation, provider_of
 from ctxvc.forms.losses import Loss
 
 _NAMESPACE = uuid.UUID("2b1c5a51-8a4b-5a55-9b5c-3d6f5b7a0c43")

@@ -70,7 +70,7 @@ class Course:
         return replace(self, before=before, spans=spans, places=places, _own=set())
 
     def begin(self, span: Span) -> int:
-        """Adds a span; gives its place."""
+        """Adds a span; returns its place."""
         self.spans.append(span)
         self._outside = None
         if self._own is not None:

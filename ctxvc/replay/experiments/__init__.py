@@ -23,7 +23,7 @@ from ctxvc.replay.experiments import (
     scopes,
     split,
 )
-from ctxvc.replay.experiments.table import Result, Table
+from ctxvc.replay.experiments.measure import Result, Table
 
 __all__ = ["EXPERIMENTS", "Experiment", "Result", "Table"]
 

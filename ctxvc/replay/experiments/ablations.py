@@ -8,9 +8,17 @@ import msgspec
 
 from ctxvc.replay import standin
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.experiments.measure import Sums, Totals, Variant, counts_at, evenly, measured
-from ctxvc.replay.experiments.splice import in_date_order
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.experiments.measure import (
+    Sums,
+    Table,
+    Totals,
+    Variant,
+    counts_at,
+    evenly,
+    in_date_order,
+    measured,
+    percent,
+)
 from ctxvc.replay.measures.retention import Counts, Lookup
 from ctxvc.replay.measures.transitions import Transitions, transitions
 from ctxvc.replay.measures.uses import uses

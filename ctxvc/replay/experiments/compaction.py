@@ -12,8 +12,7 @@ from ctxvc import policies
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, new_session
-from ctxvc.replay.experiments.measure import Sums, counts_at
-from ctxvc.replay.experiments.table import Table, interval, percent
+from ctxvc.replay.experiments.measure import Sums, Table, counts_at, interval, percent
 from ctxvc.replay.measures.anchors import stands_in
 from ctxvc.replay.measures.oracle import oracle
 from ctxvc.replay.measures.retention import LOST, ROUTED, UNMEASURED, Counts, Gauge, Lookup, wilson

@@ -14,7 +14,7 @@ from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.experiments.measure import Table, percent
 from ctxvc.tokens.meter import Meter
 
 NAME = "layers"

@@ -14,14 +14,11 @@ from ctxvc.core.view.view import View
 from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.measure import counts_at, evenly
-from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.experiments.measure import Spliced, Table, counts_at, evenly, in_date_order, percent, spliced
 from ctxvc.replay.measures.cost import CacheSimulation, Prices
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
-from ctxvc.replay.results.file import code_version
-from ctxvc.replay.results.lines import LineFile
+from ctxvc.replay.results.file import LineFile, code_version
 from ctxvc.replay.results.result import Cost, Tokens
 from ctxvc.tokens.meter import Meter
 

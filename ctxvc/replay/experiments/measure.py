@@ -1,20 +1,25 @@
-"""What the experiments share: a choice of conversations, a run under a variant, and figures that add up."""
+"""What the experiments share: a choice of conversations, alone or joined, a run under a variant, figures that add up,
+and the table that shows them beside a paper's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from ctxvc import policies
+from ctxvc.core.ledger.block import Message
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
-from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.cost import CacheSimulation
 from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.uses import Use
 from ctxvc.store.log.memory import MemorySession
 from ctxvc.tokens.meter import Meter
 
@@ -107,3 +112,99 @@ def evenly(values: Sequence[_T], limit: int) -> list[_T]:
     if not 0 < limit < len(values):
         return list(values)
     return [values[number * len(values) // limit] for number in range(limit)]
+
+
+class Spliced(NamedTuple):
+    """`conversation` is all of them; `starts` are its calls at which one of them begins, in order."""
+
+    conversation: Conversation
+    starts: tuple[int, ...]
+
+    def is_across(self, use: Use) -> bool:
+        """Whether only earlier ones of them have what is used."""
+        start = self.starts[bisect_right(self.starts, use.call) - 1]
+        return self.conversation.blocks[use.blocks[-1]].call < start
+
+
+def in_date_order(conversations: Iterable[Conversation]) -> list[Conversation]:
+    """By the time of the first message, then by name; what has no time comes first."""
+    return sorted(conversations, key=lambda one: (one.time, one.file, one.id))
+
+
+def spliced(conversations: Sequence[Conversation]) -> Spliced:
+    """The conversations as one, in their order, without their system prompts and tools.
+
+    Ids of calls are made unique. Calls of a last reply, which never got a result, are left out.
+    """
+    calls: list[Call] = []
+    starts: list[int] = []
+    for number, conversation in enumerate(conversations):
+        starts.append(len(calls))
+        calls += (renamed(call, f"s{number}-") for call in answered(conversation.calls))
+    digest = hashlib.sha256("\n".join(one.sha256 for one in conversations).encode()).hexdigest()
+    files = " + ".join(dict.fromkeys(one.file for one in conversations))
+    joined = Conversation(id=f"{len(conversations)} conversations", file=files, sha256=digest, calls=tuple(calls))
+    return Spliced(joined, tuple(starts))
+
+
+def answered(calls: Sequence[Call]) -> Iterator[Call]:
+    """The calls of a conversation that something can follow: what the last reply asked of tools is left out of it."""
+    *before, last = calls
+    yield from before
+    parts = tuple(part for part in last.reply.parts if part.kind != "tool_use")
+    if parts:
+        yield Call(last.before, msgspec.structs.replace(last.reply, parts=parts))
+
+
+def renamed(call: Call, prefix: str) -> Call:
+    """The call with this before all ids of tool calls and replies in it."""
+    return Call(tuple(_message(one, prefix) for one in call.before), _message(call.reply, prefix))
+
+
+def _message(message: Message, prefix: str) -> Message:
+    parts = (
+        msgspec.structs.replace(part, call=f"{prefix}{part.call}") if part.call else part for part in message.parts
+    )
+    return msgspec.structs.replace(message, parts=tuple(parts), reply=message.reply and f"{prefix}{message.reply}")
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Figures of ours with the paper's beside them; a cell is empty if one of the two has none.
+
+    `apart` says in a line what of the two is not comparable.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    apart: str = ""
+
+    @property
+    def markdown(self) -> str:
+        """The table as Markdown, with what is not comparable below it."""
+        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
+        table = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+        return "\n\n".join(filter(None, (f"### {self.title}", table, self.apart))) + "\n"
+
+
+class Result(Protocol):
+    """What an experiment measured."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Its figures, beside the paper's."""
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A share as per cent, empty if there is none."""
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def change(share: float | None) -> str:
+    """By how much something is more or less, as per cent with its sign, empty if there is nothing to compare."""
+    return "" if share is None else f"{100 * share:+.1f} %"
+
+
+def interval(low: float, high: float) -> str:
+    """An interval of shares, in per cent."""
+    return f"{100 * low:.1f}-{100 * high:.1f} %"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from statistics import median_low
 from typing import Any
 
 import msgspec
@@ -16,13 +18,12 @@ from ctxvc import policies
 from ctxvc.core.plan.plan import Rehearsal
 from ctxvc.core.plan.timing import committed
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.experiments.table import Table, interval, percent
+from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.judge.cuts import Cut as LinearCut
 from ctxvc.replay.judge.cuts import Threshold, cuts_at
 from ctxvc.replay.measures.anchors import KINDS, AnchorKind
 from ctxvc.replay.measures.categories import TITLES, Category
 from ctxvc.replay.measures.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
-from ctxvc.replay.measures.hard_set import hard_set, tool_pressure
 from ctxvc.replay.measures.retention import Counts
 from ctxvc.tokens.meter import Meter
 
@@ -280,3 +281,29 @@ def _calibration(kind: tuple[str, int, float], first: str, second: str, cuts: Se
         ties=sum(a == b for a, b in apart),
         second_better=sum(a < b for a, b in apart),
     )
+
+
+#: The paper's share.
+SHARE = 33 / 332
+
+
+def tool_pressure(conversation: Conversation, sizes: Sequence[int]) -> int:
+    """The tokens of calls and results that stand in the prompt in at least half of the calls, if nothing leaves it.
+
+    `sizes` are the blocks' tokens by number.
+    """
+    pressures = [0] * (len(conversation.calls) + 1)
+    for block in conversation.blocks:
+        if block.kind in ("tool_use", "tool_result"):
+            pressures[min(block.seen, len(conversation.calls))] += sizes[block.number]
+    total = 0
+    for call, own in enumerate(pressures):
+        total += own
+        pressures[call] = total
+    return median_low(pressures[:-1])
+
+
+def hard_set(pressures: Mapping[str, int], share: float = SHARE) -> tuple[str, ...]:
+    """The tenth of the conversations with the highest pressure, at least one, highest first; equals by name."""
+    ranked = sorted(pressures, key=lambda name: (-pressures[name], name))
+    return tuple(ranked[: ceil(len(ranked) * share)])

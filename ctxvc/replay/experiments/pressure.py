@@ -10,9 +10,19 @@ import msgspec
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
 from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.experiments.measure import Sums, Totals, Variant, counts_at, evenly, measured
-from ctxvc.replay.experiments.splice import answered, in_date_order, renamed
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.experiments.measure import (
+    Sums,
+    Table,
+    Totals,
+    Variant,
+    answered,
+    counts_at,
+    evenly,
+    in_date_order,
+    measured,
+    percent,
+    renamed,
+)
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Lookup
 from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter

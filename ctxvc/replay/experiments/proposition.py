@@ -23,7 +23,7 @@ from ctxvc.replay import standin
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, model_calls
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.table import Table, interval, percent
+from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.measures.retention import wilson
 from ctxvc.session.append import message
 from ctxvc.session.session import Session

@@ -12,14 +12,11 @@ from ctxvc.errors import BadInput
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
-from ctxvc.replay.drive import Prompts, new_session
-from ctxvc.replay.experiments.measure import counts_at, evenly
-from ctxvc.replay.experiments.splice import Spliced, in_date_order, spliced
-from ctxvc.replay.experiments.table import Table, percent
+from ctxvc.replay.drive import Prompts, faults, new_session
+from ctxvc.replay.experiments.measure import Spliced, Table, counts_at, evenly, in_date_order, percent, spliced
 from ctxvc.replay.measures.cost import CacheSimulation
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import uses
-from ctxvc.replay.validity import faults
 from ctxvc.tokens.meter import Meter
 
 NAME = "scopes"

@@ -12,8 +12,7 @@ from ctxvc import policies
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.measure import Sums
-from ctxvc.replay.experiments.table import Table, change
+from ctxvc.replay.experiments.measure import Sums, Table, change
 from ctxvc.tokens.meter import Meter
 
 NAME = "split"

@@ -20,13 +20,12 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
-from ctxvc.replay.conversation import Conversation
+from ctxvc.replay.conversation import Conversation, Prompt
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.judge.data import line
 from ctxvc.replay.measures.cut_points import SAVING, cut_point
 from ctxvc.replay.measures.retention import Lookup
 from ctxvc.replay.measures.uses import uses
-from ctxvc.replay.prompt import Prompt
 from ctxvc.tokens.meter import Meter
 
 #: Calls from a cut on that are its future: so many at the least, and as many as are shown.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from ctxvc.replay.judge.verdict import Choice, Verdict
-from ctxvc.replay.results.lines import LineFile
+from ctxvc.replay.results.file import LineFile
 
 #: Characters of an unusable answer that are kept.
 KEPT = 1_000

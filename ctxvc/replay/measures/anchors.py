@@ -28,10 +28,14 @@ Besides those, overlapping them:
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Literal, get_args
+
+import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
@@ -258,3 +262,33 @@ class AnchorIndex:
                 if parts <= own and stands_in(anchor, text):
                     places.append(place)
         return places
+
+
+FILE = Path(__file__).parents[2] / "data" / "common-anchors.txt"
+
+
+class CommonAnchors(msgspec.Struct, frozen=True):
+    """`version` is carried by every result: figures under different versions do not compare."""
+
+    version: str
+    anchors: frozenset[str]
+
+    def __contains__(self, anchor: str) -> bool:
+        return anchor in self.anchors
+
+
+#: For a conversation in which every anchor is to count.
+NONE = CommonAnchors(f"{DEFINITIONS}-none", frozenset())
+
+
+@cache
+def common_anchors(file: Path = FILE) -> CommonAnchors:
+    """The list in a file that `listing` made."""
+    version, *anchors = file.read_bytes().decode().split("\n")
+    return CommonAnchors(version, frozenset(anchors) - {""})
+
+
+def listing(anchors: Iterable[str]) -> str:
+    """The text of a list's file: its version, from the definitions and the list itself, then an anchor a line."""
+    lines = "".join(f"{anchor}\n" for anchor in sorted(anchors))
+    return f"{DEFINITIONS}-{hashlib.sha256(lines.encode()).hexdigest()[:8]}\n{lines}"

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
+from ctxvc.replay.conversation import Prompt
 from ctxvc.replay.measures.retention import LOST, VISIBLE
 from ctxvc.replay.measures.uses import Use
-from ctxvc.replay.prompt import Prompt
 
 #: Model calls that a policy makes besides the agent's own.
 Extra = Literal["planner", "summariser", "recovery"]

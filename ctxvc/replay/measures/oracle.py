@@ -11,9 +11,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ctxvc.core.ledger.numbering import is_human, speaks
-from ctxvc.replay.conversation import Block, Conversation
+from ctxvc.replay.conversation import Block, Conversation, Prompt
 from ctxvc.replay.measures.uses import Use
-from ctxvc.replay.prompt import Prompt
 
 #: The weight of a trivial use beside a non-trivial one: it decides between blocks that are worth about the same.
 TRIVIAL = 0.01

@@ -10,9 +10,15 @@ from typing import Any
 import msgspec
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.measures.anchors import AnchorIndex, AnchorKind, reply_anchors, words_of
+from ctxvc.replay.measures.anchors import (
+    AnchorIndex,
+    AnchorKind,
+    CommonAnchors,
+    common_anchors,
+    reply_anchors,
+    words_of,
+)
 from ctxvc.replay.measures.categories import Category, category, first_failures
-from ctxvc.replay.measures.common import CommonAnchors, common_anchors
 
 #: A use is trivial if its anchor stands in a block of so many last steps.
 STEPS = 5

@@ -1,4 +1,5 @@
-"""Two policies beside each other at the same budgets, over many conversations."""
+"""Two policies beside each other at the same budgets, over many conversations; and where one is above the
+oracle."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import msgspec
 
 from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.measures.uses import uses
-from ctxvc.replay.results.result import Result, decode_uses
+from ctxvc.replay.results.result import Result, decode_uses, foresees
 from ctxvc.replay.results.totals import CLASSES, Class
 from ctxvc.replay.work import Source
 
@@ -73,3 +74,35 @@ def _by_class(first: Result, second: Result) -> dict[Class, Transitions]:
     mine, theirs = decode_uses(first.uses), decode_uses(second.uses)
     places: dict[Class, Sequence[int] | None] = {"all": None, "nt": mine.nt, "ar": mine.ar}
     return {name: transitions(mine.outcomes, theirs.outcomes, places[name]) for name in CLASSES}
+
+
+#: Points by which a policy may be above the oracle without being listed.
+POINTS = 2.0
+
+
+class Above(msgspec.Struct, frozen=True):
+    """A conversation, and by how many points of its non-trivial uses (`uses`) a policy is above the oracle in it."""
+
+    file: str
+    conversation: str
+    policy: str
+    budget: int
+    uses: int
+    points: float
+
+
+def above(results: Iterable[Result], points: float = POINTS) -> list[Above]:
+    """Of policies that kept to their budgets, the highest first.
+
+    A greedy rule that keeps blocks whole or not at all is no strict bound: of a preview it would have to keep the whole
+    block, and for one giant result it lets much go.
+    """
+    conversations = []
+    for result in results:
+        own = result.retention.nt
+        if own.total and not result.over and not foresees(result.policy):
+            ahead = 100 * (own.visible - result.oracle.nt) / own.total
+            if ahead > points:
+                where = (result.file, result.conversation, result.policy, result.budget)
+                conversations.append(Above(*where, own.total, round(ahead, 1)))
+    return sorted(conversations, key=lambda one: (-one.points, one.file, one.conversation, one.policy, one.budget))

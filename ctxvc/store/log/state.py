@@ -313,7 +313,7 @@ class SessionState:
         self.block, self.group = max(self.block, spent.block), max(self.group, spent.group)
 
     def _lose(self, damage: Damage, spent: Numbers, counted: dict[int, Damage]) -> Numbers:
-        """Takes note of damage; gives the numbers that stay used for it and for what is lost right before it."""
+        """Takes note of damage; returns the numbers that stay used for it and for what is lost right before it."""
         self.damage[damage.start] = damage
         if damage.start == 0 or counted.get(damage.start) == damage:
             return spent  # the head's own, or they are counted already

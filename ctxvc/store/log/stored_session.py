@@ -248,7 +248,7 @@ class StoredSession:
     # --- writing
 
     def append(self, *messages: Message, scope: str = "") -> list[str]:
-        """Adds messages to the scope as they are; gives the new blocks' ids. On the disk when this returns.
+        """Adds messages to the scope as they are; returns the new blocks' ids. On the disk when this returns.
 
         Secrets in them have become marks by then: what was said is nowhere on the disk, at no time.
         Raises: as `number`; CtxvcError. In all cases nothing was added.
@@ -263,7 +263,7 @@ class StoredSession:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """Holds the session's lock; gives an empty transaction on top of everything that other processes wrote.
+        """Holds the session's lock; yields an empty transaction on top of everything that other processes wrote.
 
         A transaction that is not acknowledged inside leaves no trace. Any error makes the next operation read the
         journal from its beginning.
@@ -386,7 +386,7 @@ class StoredSession:
         scope: str = "",
         block: str = "",
     ) -> str:
-        """Records what was learned, as a commit and as a block that the model sees; gives the block's id.
+        """Records what was learned, as a commit and as a block that the model sees; returns the block's id.
 
         The rest changes with it, as by `change`. Raises: BadInput if there is no text, Conflict, also if the note
         would not be the expected `block`.
@@ -415,7 +415,7 @@ class StoredSession:
         return pending_plans.put(self.store, self.name, self.scope, plan, base_commit=self.tip(), time=now)
 
     def drop_plans(self, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
-        """Drops pending plans; gives the ids of those that were pending. As `pending_plans.drop`."""
+        """Drops pending plans; returns the ids of those that were pending. As `pending_plans.drop`."""
         return pending_plans.drop(self.store, self.name, ids, why, actor=actor)
 
     def redacted(self, texts: Mapping[str, str]) -> Mapping[str, str]:

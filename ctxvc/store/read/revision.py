@@ -298,3 +298,33 @@ def replies(store: Store, entries: Iterable[Entry]) -> dict[int, Reply]:
             step = store.reader.meta(entry.commit).counters.step
             by_step.setdefault(step, Reply(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
     return by_step
+
+
+def sent_body(stored: StoredSession, snapshot: Snapshot) -> bytes:
+    """The body that the newest reply in a snapshot of `stored` answers to; marks stand in it for secrets.
+
+    Raises: NotFound if it is not recorded, Damaged.
+    """
+    store = stored.store
+    is_now = snapshot.session == stored.name and snapshot.commit == stored.tip(snapshot.scope)
+    if is_now and snapshot.waiting:
+        pieces: Mapping[str, str | bytes] = stored.pieces(snapshot.scope)
+    else:
+        step = next(
+            (entry for entry in history(store, snapshot.commit) if entry.trailers.get("Ctxvc-Op") == "step"),
+            None,
+        )
+        pieces = store.reader.pieces(step.commit) if step else {}
+    if not pieces:
+        raise NotFound(
+            f"no request is recorded byte for byte at {snapshot.commit[:12]}",
+            hint=Phrase("record-exactly"),
+        )
+    return joined_body(store, pieces)
+
+
+def joined_body(store: Store, pieces: Mapping[str, str | bytes]) -> bytes:
+    """The body that pieces make, in their order. Raises: Damaged."""
+    return b"".join(
+        piece if isinstance(piece, bytes) else store.reader.blob(piece, path) for path, piece in pieces.items()
+    )

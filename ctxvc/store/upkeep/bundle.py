@@ -28,7 +28,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def write(store: Store, target: Path, sessions: Mapping[str, Collection[str]]) -> int:
-    """Writes a bundle of the committed scopes, session → scopes; gives its size in bytes once it is on the disk.
+    """Writes a bundle of the committed scopes, session → scopes; returns its size in bytes once it is on the disk.
 
     Git has read it back by then. Raises: Refused if there is such a file; CtxvcError, and then there is none.
     """

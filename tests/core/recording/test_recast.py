@@ -12,7 +12,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, outline, pieces
 from ctxvc.core.recording.recast import applied, recast
-from ctxvc.store.verify.groups import disagreements
+from ctxvc.store.verify.ledger import disagreements
 from tests.core.hosts.test_match import Recorded, call, reply, result, user
 
 PLUGIN = "plugin:lossless"

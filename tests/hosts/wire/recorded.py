@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
-from ctxvc.store.read.sent_body import sent_body
+from ctxvc.store.read.revision import sent_body
 from ctxvc.store.store import Store
 from tests.hosts.coding import run_ctxvc
 from tests.hosts.wire.tap import Passed

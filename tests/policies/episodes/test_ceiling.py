@@ -17,9 +17,8 @@ from ctxvc.policies.candidates import removable
 from ctxvc.policies.episodes import policy as module
 from ctxvc.policies.episodes.graph import Graph
 from ctxvc.policies.episodes.policy import Episodes
-from ctxvc.replay.conversation import Call, Conversation
+from ctxvc.replay.conversation import Call, Conversation, Prompt
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.prompt import Prompt
 from ctxvc.store.read.operations import changes
 from tests.agent.building import opened
 from tests.making.conversation import LONG, human, reply, result, results

@@ -25,8 +25,7 @@ from ctxvc.replay.experiments import (
     scopes,
     split,
 )
-from ctxvc.replay.experiments.measure import Variant, evenly
-from ctxvc.replay.experiments.splice import in_date_order, spliced
+from ctxvc.replay.experiments.measure import Variant, evenly, in_date_order, spliced
 from ctxvc.tokens.meter import Meter
 from tests.making.conversation import human, reply, result, results
 
