@@ -104,7 +104,7 @@ def test_the_asynchronous_loop_works_as_it_stands(connected: Callable[..., None]
 def test_the_minimal_agent_works_as_it_stands_and_goes_on_when_it_is_run_again(
     connected: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = blocks(HOW_TO / "write-a-minimal-agent.md")["agent"]
+    source = (HOW_TO.parent / "examples" / "minimal_agent.py").read_text()
     texts: list[str] = []
 
     def answer(prompt: str) -> str:
