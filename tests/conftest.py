@@ -31,6 +31,8 @@ settings.register_profile("campaign", _PATIENT, max_examples=1_000)
 settings.load_profile("same")
 
 _TESTS = Path(__file__).parent
+#: All tests in there are of real hosts.
+_HOSTS = _TESTS / "hosts"
 
 #: Copies to a folder what a function builds in one; built once.
 Copied = Callable[[Callable[[Path], object], Path], Path]
@@ -48,6 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where no test of a host is wanted, none is loaded: each of several processes would do it."""
+    return True if collection_path == _HOSTS and "not hosts" in config.option.markexpr else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Several processes that collect all tests compile them by turns: each begins elsewhere, and then reads what the
@@ -56,7 +63,7 @@ def pytest_collection(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    paths = sorted(_TESTS.rglob("test_*.py"))
+    paths = sorted(path for path in _TESTS.rglob("test_*.py") if _HOSTS not in path.parents)
     first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for path in paths[first:] + paths[:first]:
         # What a module says against its import is heard when it is collected.

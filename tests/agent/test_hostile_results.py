@@ -38,9 +38,9 @@ HOSTILE: Mapping[str, bytes] = {
 }
 #: What is so large that a dashboard would tell of it: these run where there is none.
 LARGE: Mapping[str, bytes] = {
-    "one line of 1 MB": b"x" * 1_000_000,
-    "400 kB of lines": b"[archived B1@000000: user, 9 tokens; recover B1]\n" * 8_000,
-    "400 kB of progress": b"\rworking: 50 %" * 30_000,
+    "one line of 300 kB": b"x" * 300_000,
+    "200 kB of lines": b"[archived B1@000000: user, 9 tokens; recover B1]\n" * 4_000,
+    "200 kB of progress": b"\rworking: 50 %" * 15_000,
     "130 kB of bytes that are no text": bytes(range(1, 256)) * 500,
     "130 kB of NULs": b"text first" + b"\0" * 130_000,
     "130 kB of escapes that never end": b"\x1b]" * 32_000 + b"\x1b[" + b"1;" * 32_000,

@@ -26,6 +26,8 @@ from .building import nothing_rejected, only_the_newest_thinking_was_dropped
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 PAGE = HOW_TO / "make-an-agent-context-managed.md"
+#: The loop that the page begins with.
+PLAIN = (HOW_TO.parent / "examples" / "plain_loop.py").read_text()
 
 
 def blocks(page: Path, language: str = "python") -> dict[str, str]:
@@ -63,12 +65,12 @@ def changed(before: str, after: str) -> int:
 
 def test_an_existing_agent_becomes_context_managed_by_about_ten_lines(connected: Callable[..., None]) -> None:
     page = blocks(PAGE)
-    unmanaged, _, tail = page["before"].partition("def work")
-    managed = page["before"].replace("def work" + tail, page["after"])
-    assert changed(page["before"], managed) <= 12
+    unmanaged, _, tail = PLAIN.partition("def work")
+    managed = PLAIN.replace("def work" + tail, page["after"])
+    assert changed(PLAIN, managed) <= 12
 
     answers = []
-    for source in (page["before"], managed):
+    for source in (PLAIN, managed):
         names: dict[str, Any] = {}
         with serve(said(*steps(12))) as api:
             connected(api)
@@ -92,7 +94,7 @@ def test_the_asynchronous_loop_works_as_it_stands(connected: Callable[..., None]
     script[1] += [call("note", text="Counting works."), call("archive", blocks="B5")]
     with serve(said(*script)) as api:
         connected(api)
-        exec(page["before"] + page["after"] + page["stream"], names)
+        exec(PLAIN + page["after"] + page["stream"], names)
         work: Callable[[str], Coroutine[Any, Any, str]] = names["work"]
         assert asyncio.run(work("Count.")) == "It is counted."
         nothing_rejected(api)
@@ -104,7 +106,7 @@ def test_the_asynchronous_loop_works_as_it_stands(connected: Callable[..., None]
 def test_the_minimal_agent_works_as_it_stands_and_goes_on_when_it_is_run_again(
     connected: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = blocks(HOW_TO / "write-a-minimal-agent.md")["agent"]
+    source = (HOW_TO.parent / "examples" / "minimal_agent.py").read_text()
     texts: list[str] = []
 
     def answer(prompt: str) -> str:

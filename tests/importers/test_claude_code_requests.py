@@ -282,12 +282,10 @@ def test_where_the_record_is_damaged_the_lines_tell(store: Store, tmp_path: Path
 )
 def test_lines_of_any_form_are_named_and_do_no_harm(tmp_path: Path, line: bytes) -> None:
     plain = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)))))
-    checkpoint_tuples = list(
-        read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:])))
-    )
+    with_line = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:]))))
 
-    assert [event for event in checkpoint_tuples if isinstance(event, Warned)]
-    assert [event.message for event in checkpoint_tuples if isinstance(event, Said)] == [
+    assert [event for event in with_line if isinstance(event, Warned)]
+    assert [event.message for event in with_line if isinstance(event, Said)] == [
         event.message for event in plain if isinstance(event, Said)
     ]
 
@@ -297,12 +295,12 @@ def test_a_request_without_a_persons_words_is_not_the_one_that_was_sent(tmp_path
     for line in made:
         if line["type"] == "user" and line["message"]["content"] == "Ask an agent.":
             line["message"]["content"] = "Ask two agents."
-    checkpoint_tuples = list(read.events(Recording(changed(tmp_path, TOOLS, *made))))
+    reworded = list(read.events(Recording(changed(tmp_path, TOOLS, *made))))
     plain = list(read.events(Recording(TOOLS)))
 
-    counts = [sum(isinstance(event, Sent) for event in events) for events in (plain, checkpoint_tuples)]
+    counts = [sum(isinstance(event, Sent) for event in events) for events in (plain, reworded)]
     assert counts == [6, 5]
-    said = [event.message.parts[0].body for event in checkpoint_tuples if isinstance(event, Said)]
+    said = [event.message.parts[0].body for event in reworded if isinstance(event, Said)]
     assert b"Ask two agents." in said
 
 

@@ -408,7 +408,7 @@ def test_no_wrong_type_anywhere_breaks_the_reading(format: str, tmp_path: Path, 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 @pytest.mark.parametrize("format", [*LOGS, "ctxvc-trajectory", "hf-trace"])
 def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any, tmp_path: Path) -> None:
-    """Each value of each file, where files are small enough for it, by every other of the wrong values."""
+    """Each value of each file, where files are small enough for it, by every fourth of the wrong values."""
     path = tmp_path / "log.jsonl"
     done = 0
     for file in own_files(format):
@@ -419,7 +419,7 @@ def test_no_wrong_value_in_any_place_breaks_the_reading(format: str, wrong: Any,
         )
         if format in LOGS and file.suffix == ".jsonl":
             lines = [max(lines, key=lambda line: len(json.dumps(line)))]
-        for container, key in list(places(lines))[WRONG.index(wrong) % 2 :: 2]:
+        for container, key in list(places(lines))[WRONG.index(wrong) % 4 :: 4]:
             right, container[key] = container[key], wrong
             read = is_read_or_refused(format, written(path, *lines))
             assert read or format in LOGS or container is lines or key in HEADER_KEYS, "a header is all that it needs"

@@ -79,8 +79,8 @@ class Choices:
         return [self.of(options) for _ in range(self.number(least, most))]
 
     def shuffled(self, options: Sequence[T]) -> list[T]:
-        checkpoint_tuples = list(options)
-        return [checkpoint_tuples.pop(self.number(0, len(checkpoint_tuples) - 1)) for _ in options]
+        left = list(options)
+        return [left.pop(self.number(0, len(left) - 1)) for _ in options]
 
 
 def choices(count: int) -> st.SearchStrategy[Choices]:

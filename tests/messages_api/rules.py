@@ -54,8 +54,10 @@ def problems(
     model = find(request.get("model"), models)
     if model is None:
         return [f"model: {request.get('model')}"]
-    checkpoint_tuples = list(options.problems(request, model, betas=betas, strict=strict, counting=counting))
-    return checkpoint_tuples + message_problems(request.get("messages"), model, betas=betas, strict=strict)
+    return [
+        *options.problems(request, model, betas=betas, strict=strict, counting=counting),
+        *message_problems(request.get("messages"), model, betas=betas, strict=strict),
+    ]
 
 
 def message_problems(messages: object, model: Model, *, betas: Collection[str] = (), strict: bool = True) -> list[str]:

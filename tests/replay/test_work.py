@@ -68,14 +68,14 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> 
     work[1].path.unlink()
     work[1].path.mkdir()
 
-    checkpoint_tuples = list(outcomes(units(remaining(work, SETUPS[:1], None), 2), count_only, "1", 2))
+    done = list(outcomes(units(remaining(work, SETUPS[:1], None), 2), count_only, "1", 2))
 
-    assert sorted(outcome.unit.source.name for outcome in checkpoint_tuples if outcome.results) == [
+    assert sorted(outcome.unit.source.name for outcome in done if outcome.results) == [
         "talk0.jsonl",
         "talk2.jsonl",
         "talk3.jsonl",
     ]
-    (error,) = [outcome.error for outcome in checkpoint_tuples if outcome.error]
+    (error,) = [outcome.error for outcome in done if outcome.error]
     assert "talk1.jsonl" in str(error)
 
 

@@ -94,10 +94,16 @@ class Upstream:
         self.connections = 0
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        # To close a socket does not end an `accept` that waits.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
 
     def _serve(self) -> None:
         while True:

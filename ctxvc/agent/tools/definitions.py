@@ -7,6 +7,7 @@ said of another tool is told only where that is there too.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -306,13 +307,19 @@ def _beside(name: str, tools: Collection[str]) -> str:
     return "".join(f" {hint}" for other, hint in _BESIDE.get(name, {}).items() if other in tools)
 
 
+@cache
+def _schema(kind: type[Arguments]) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components([kind])
+    schema: dict[str, Any] = components[kind.__name__]
+    return schema
+
+
 def definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
     """A tool as a model is told of it: its docstring, with `more` behind it or in brief, and its schema."""
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}
-    _, components = msgspec.json.schema_components([kind])
-    schema = components[kind.__name__]
+    schema = _schema(kind)
     properties = {
         field: {word: value for word, value in field_schema.items() if word != "default"}
         for field, field_schema in schema["properties"].items()

@@ -14,6 +14,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -98,14 +99,19 @@ def look(path: Path) -> Survey:
 
 def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
     try:
-        for setting in config_parser.settings(data):
-            if not allowlist.is_harmless(setting):
-                value = "true" if setting.value is None else setting.value
-                yield Setting(name, setting.key, value, allowlist.is_acceptable(setting))
+        for setting in _unlisted(data):
+            value = "true" if setting.value is None else setting.value
+            yield Setting(name, setting.key, value, allowlist.is_acceptable(setting))
     except ValueError as error:
         raise Damaged(
             f"{path / name} cannot be read as git settings: {error}", hint="fix that line, or remove it"
         ) from error
+
+
+@lru_cache(maxsize=16)
+def _unlisted(data: bytes) -> tuple[config_parser.Setting, ...]:
+    """The settings of a file that are not on the list. Git is started often, on files that hardly ever change."""
+    return tuple(setting for setting in config_parser.settings(data) if not allowlist.is_harmless(setting))
 
 
 def _worktree_files(path: Path) -> Iterator[str]:

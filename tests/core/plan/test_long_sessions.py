@@ -20,7 +20,7 @@ from tests.policies.recorded import moved
 def test_the_guard_does_the_same_to_a_session_that_grew_and_to_one_seen_for_the_first_time() -> None:
     chance, talk = random.Random(1), Talk()
     rolled = 0
-    for number in range(50):
+    for number in range(30):
         goes_on(talk, chance, marked=False)
         if chance.random() < 0.3:
             changes(talk, chance)
