@@ -25,6 +25,7 @@ PACKAGE = Path(ctxvc.__file__).parent
 LAYERS: dict[str, frozenset[str]] = {
     "phrases": frozenset(),
     "errors": frozenset({"phrases"}),
+    "processes": frozenset(),
     "loopback": frozenset({"errors"}),
     "core": frozenset({"errors", "phrases"}),
     "policies": frozenset({"core", "errors"}),
@@ -41,9 +42,11 @@ LAYERS: dict[str, frozenset[str]] = {
         {"session", "policies", "tokens", "recording", "importers", "store", "core", "errors", "phrases"}
     ),
     "agent": frozenset({"forms", "session", "policies", "inspection", "tokens", "store", "core", "errors", "phrases"}),
-    "replay": frozenset({"agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}),
+    "replay": frozenset(
+        {"processes", "agent", "session", "policies", "importers", "tokens", "store", "core", "errors"}
+    ),
     "report": frozenset({"replay", "inspection", "tokens", "store", "core", "errors"}),
-    "tables": frozenset({"report", "inspection", "tokens", "store", "core", "errors"}),
+    "tables": frozenset({"processes", "report", "inspection", "tokens", "store", "core", "errors"}),
     "integrations": frozenset({"importers", "store", "core", "errors"}),
     "sharing": frozenset({"store", "core", "errors"}),
     "mcp": frozenset({"loopback", "agent", "session", "inspection", "tokens", "store", "core", "errors", "phrases"}),

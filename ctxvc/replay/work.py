@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-import signal
-import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent import futures
-from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
-from multiprocessing import connection
 from pathlib import Path
 
 import msgspec
 
-from ctxvc import importers
+from ctxvc import importers, processes
 from ctxvc.errors import CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.replay.conversation import Conversation, conversations
@@ -147,23 +139,7 @@ def outcomes(
     if jobs == 1 or len(largest_first) < 2:
         yield from map(work, largest_first)
         return
-    context = multiprocessing.get_context("spawn")
-    with (
-        # Processes that are ended leave their stores behind: here, until all of them are gone.
-        tempfile.TemporaryDirectory(prefix="ctxvc-replay-", ignore_cleanup_errors=True) as folder,
-        ProcessPoolExecutor(min(jobs, len(largest_first)), context, _begin_process, (folder,)) as executor,
-    ):
-        try:
-            running = {executor.submit(work, unit) for unit in largest_first}
-            while running:
-                finished, running = futures.wait(running, 1.0, futures.FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-                wait()
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+    yield from processes.done(work, largest_first, jobs, wait)
 
 
 def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
@@ -186,18 +162,3 @@ def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
 def _conversations(source: Source) -> tuple[Conversation, ...]:
     """The source's conversations; the next unit of a process is often of the same source."""
     return tuple(source.conversations())
-
-
-def _begin_process(folder: str) -> None:
-    """In a process for units: temporary files go into `folder`, an interrupt is its parent's to handle, and without its
-    parent it ends."""
-    tempfile.tempdir = folder
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -202,6 +202,7 @@ def decode_meta(data: bytes, where: str) -> Meta:
 
 SUBJECT = 72  # columns of a subject
 _LONGEST_MESSAGE = 2000  # characters of a trailer, and of a subject before it is fitted
+_TRAILER = re.compile(r"^(Ctxvc-.*?): (.*)$", re.MULTILINE)
 
 
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
@@ -220,9 +221,7 @@ def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
 
 def trailers_of(message: str) -> dict[str, str]:
     """The trailers of a commit message of ours."""
-    last = message.rstrip("\n").rsplit("\n\n", 1)[-1]
-    pairs = (line.partition(": ")[::2] for line in last.split("\n") if line.startswith("Ctxvc-") and ": " in line)
-    return dict(pairs)
+    return dict(_TRAILER.findall(message.rstrip("\n").rsplit("\n\n", 1)[-1]))
 
 
 HEADS = "refs/heads/"

@@ -461,11 +461,19 @@ class Store:
 
     def first_parents(self, commit: str) -> Iterator[str]:
         """The commit's own id and those of its first parents, newest first."""
+        yield commit
+        for commit_object in self.ancestors(commit):
+            if commit_object.parent_ids:
+                yield str(commit_object.parent_ids[0])
+
+    def ancestors(self, commit: str) -> Iterator[pygit2.Commit]:
+        """The commit and its first parents, newest first. Raises: Damaged."""
         at: str | None = commit
         while at is not None:
-            yield at
             commit_object = self.commit(at)
-            at = str(commit_object.parent_ids[0]) if commit_object.parent_ids else None
+            yield commit_object
+            parents = commit_object.parent_ids
+            at = str(parents[0]) if parents else None
 
     def message(self, commit: str) -> str:
         """The message of a commit."""

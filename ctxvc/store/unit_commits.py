@@ -23,7 +23,7 @@ from ctxvc.errors import BadInput, NotFound, Phrase, Refused
 from ctxvc.store.format import message, ref_of, trailers_of
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch
 from ctxvc.store.import_scopes import Base, ImportScope, ImportScopes
-from ctxvc.store.log.commits import step_message, usage_trailers
+from ctxvc.store.log.commits import step_message, times_trailer, usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import recorded_prompts
 from ctxvc.store.read.recorded_prompts import RecordedPrompts
@@ -218,6 +218,7 @@ class UnitCommits:
             "Ctxvc-Op": "step",
             "Ctxvc-Actor": "agent",
             **described.trailers,
+            **times_trailer((message.parts, message.time) for message in unit.messages),
             "Ctxvc-Model": model,
             **usage_trailers(usage[-1] if usage else {}),
             PROMPT: self._proof(unit, ledger, rows),

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 #: Grows when what a row says changes.
-FORMAT = 1
+FORMAT = 2
 
 
 def column(description: str) -> msgspec.Meta:
@@ -63,9 +63,11 @@ class CallRow(Row, frozen=True, kw_only=True):
     cache_hour: Annotated[int, column("those of them that stay for an hour, at a higher price")]
     output: int
     cost: Annotated[float | None, column("dollars at list prices; null without a count or a known price")]
-    waited: Annotated[
-        int | None,
-        column("seconds since the step before it in the same turn, for the model and its tools; null for the first"),
+    waited_model: Annotated[
+        int | None, column("seconds from the last message or result before the reply to its end; null if unknown")
+    ]
+    waited_tools: Annotated[
+        int | None, column("seconds from there to the last result of its tools; null if it called none, or unknown")
     ]
     pause: Annotated[int | None, column("seconds since the call before it in the scope; null for the first")]
     before: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from ctxvc.core import display
@@ -59,12 +60,14 @@ def rows_of(
     files: bool = False,
     text: bool = False,
     clean: Clean = lambda text: text,
+    changed: bool = False,
 ) -> Rows:
     """The rows of a session with these tips. `files` and `text` ask for the bodies too: what calls did to files, and
-    what blocks hold; `clean` is for both. Raises: Damaged.
+    what blocks hold; `clean` is for both. With `changed`, of the blocks only those count that left the prompt or were
+    read. Raises: Damaged.
     """
     own, _ = lines(store, tips.values())
-    reader = _Session(store, place, own, clean, text=text)
+    reader = _Session(store, place, own, clean, text=text, changed=changed)
     for line in own:
         reader.add_line(line, files=files)
     current = store.current_scope(place.session, tips)
@@ -81,6 +84,18 @@ class _Step(NamedTuple):
     time: str
 
 
+class _Waits(NamedTuple):
+    """Seconds that a step waited for the model and for its tools, and when it ended, in seconds since 1970; None is
+    unknown."""
+
+    model: int | None = None
+    tools: int | None = None
+    ended: int | None = None
+
+
+_NO_WAITS = _Waits()
+
+
 class _Call(NamedTuple):
     """A call of the agent's, and its usage, all 0 if it is not counted."""
 
@@ -91,12 +106,13 @@ class _Call(NamedTuple):
 class _Session:
     """Collects the rows of a session, line by line."""
 
-    def __init__(self, store: Store, place: Place, own: list[Line], clean: Clean, *, text: bool) -> None:
+    def __init__(self, store: Store, place: Place, own: list[Line], clean: Clean, *, text: bool, changed: bool) -> None:
         self.rows = Rows([], [], [], [], [])
         self._store = store
         self._head = place._asdict()
         self._clean = clean
         self._text = text
+        self._changed = changed
         self._seen: set[tuple[str, str]] = set()
         self._own = own
         meta = store.reader.meta(own[0].tip)
@@ -116,17 +132,23 @@ class _Session:
             if row.role == "assistant":
                 replies.setdefault(row.step, []).append(row)
         steps: dict[int, _Step] = {}
-        step = before = former = None
+        step: _Step | None = None
+        former: _Call | None = None
+        ended: int | None = None
         leaving: dict[str, int] = {}
         for entry in line.entries:
             op = entry.trailers.get("Ctxvc-Op", "")
             if op in ("step", "ask"):
+                reply: list[Row] = []
+                waits = _NO_WAITS
                 if op == "step":
                     before, step = step, _step(entry)
                     steps[step.step] = step
-                reply = replies.get(step.step, []) if op == "step" and step else []
-                waited = _waited(before, step) if op == "step" else None
-                former = self._add_call(line, entry, step, reply, failed, waited, former)
+                    reply = replies.get(step.step, [])
+                    goes_on = before is not None and before.turn == step.turn
+                    waits = _waits(entry.times, reply, ended if goes_on else None)
+                    ended = waits.ended
+                former = self._add_call(line, entry, step, reply, failed, waits, former)
             elif op not in _NO_EVENTS:
                 newest = step.step if step else 0
                 self._add_event(line, entry, op, newest)
@@ -143,7 +165,7 @@ class _Session:
         step: _Step | None,
         reply: list[Row],
         failed: set[str],
-        waited: int | None,
+        waits: _Waits,
         former: _Call | None,
     ) -> _Call | None:
         """Adds the call of a commit, if it has one; returns the newest call of the agent by then."""
@@ -170,7 +192,8 @@ class _Session:
                 cache_hour=cost.usage.hour if cost else 0,
                 output=cost.usage.reply if cost else 0,
                 cost=cost.dollars if cost else None,
-                waited=waited,
+                waited_model=waits.model,
+                waited_tools=waits.tools,
                 pause=max(0, entry.time - former.entry.time) if former else None,
                 before=former.usage.prompt if former and former.usage.prompt else None,
                 tools=[_one_line(row.tool) for row in calls],
@@ -206,7 +229,7 @@ class _Session:
         compacted = [event.step for event in self.rows.events if event.scope == line.name and event.op == "compact"]
         start = timestamp.iso(line.entries[0].time)
         for row in rows:
-            if (row.id, row.sha256) in self._seen:
+            if (self._changed and row.present and not row.reads) or (row.id, row.sha256) in self._seen:
                 continue
             self._seen.add((row.id, row.sha256))
             step = steps.get(row.step)
@@ -304,10 +327,18 @@ def _time(text: str) -> str:
     return timestamp.iso(seconds) if seconds >= 0 else ""
 
 
-def _waited(before: _Step | None, step: _Step | None) -> int | None:
-    if before is None or step is None or before.turn != step.turn:
-        return None
-    return max(0, step.entry.time - before.entry.time)
+def _waits(times: Mapping[str, int], reply: list[Row], before: int | None) -> _Waits:
+    """What a step's times say; `before` is the end of the step before it in the turn, if it is known.
+
+    Where the clock went backwards, nothing is known.
+    """
+    asked, replied, answered = (times.get(name) for name in ("asked", "replied", "answered"))
+    begins = [time for time in (asked, before) if time is not None]
+    model = replied - max(begins) if replied is not None and begins else None
+    has_calls = any(row.kind == "tool_use" for row in reply)
+    tools = max(0, answered - replied) if has_calls and answered is not None and replied is not None else None
+    ended = answered if has_calls else replied if replied is not None else asked
+    return _Waits(model if model is None or model >= 0 else None, tools, ended)
 
 
 def _left_step(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
@@ -322,6 +353,7 @@ def _text(row: Row, at: Moment) -> str:
     return text.encode("utf-8", "replace").decode()  # a lone surrogate is no text to other programs
 
 
+@lru_cache(4096)  # the same few names stand in most rows
 def _one_line(text: str, width: int = 200) -> str:
     """A recorded text as a value that a file and a terminal can have: one line, without signs that steer."""
     return text and display.one_line(text, width)

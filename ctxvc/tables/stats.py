@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -29,6 +33,8 @@ _CELLS: dict[str, Callable[[Rows], list[Cell]]] = {
 }
 #: Sessions of one file of the cache: few files are read, and few written again.
 _SHARDS = 16
+#: Sessions for which other processes are worth their start, and how many one is given at a time.
+_MANY, _PART = 500, 50
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -78,22 +84,57 @@ def summed(
     for shard in shards:
         cached |= local_cache.load(store, shard, dict[str, Summed]) or {}
     current = {name: one for name, one in cached.items() if keys.get(name) == one.key}
-    stale = [name for name in all_tips if name not in current]
+    stale = {name: tips for name, tips in all_tips.items() if name not in current}
     changed = {_shard(name) for name in cached.keys() - all_tips.keys()}
-    for number, name in enumerate(stale):
+    for number, (name, one) in enumerate(_each_summed(store, stale, kinds)):
         progress(number, len(stale))
-        try:
-            rows = rows_of(store, all_tips[name], Place("", "", name), files=part == "file")
-        except Damaged as error:
-            unreadable.append(error)
+        if isinstance(one, Damaged):
+            unreadable.append(one)
             continue
-        session = rows.sessions[0]
-        cells = {kind: _CELLS[kind](rows) for kind in kinds}
-        current[name] = Summed(keys[name], session.agent, session.branch, cells)
+        current[name] = msgspec.structs.replace(one, key=keys[name])
         changed.add(_shard(name))
     for number in changed:
         local_cache.save(store, shards[number], {name: one for name, one in current.items() if _shard(name) == number})
     return current
+
+
+def _each_summed(
+    store: Store, stale: Mapping[str, Mapping[str, str]], kinds: tuple[str, ...]
+) -> Iterator[tuple[str, Summed | Damaged]]:
+    """The sums of sessions, or why they cannot be read; of many, by as many processes as there are processors."""
+    rest = dict(stale)
+    cores = os.cpu_count() or 1
+    if cores > 1 and len(stale) >= _MANY:
+        from concurrent.futures.process import BrokenProcessPool
+
+        from ctxvc import processes
+
+        names = list(stale)
+        parts = [{name: stale[name] for name in names[at : at + _PART]} for at in range(0, len(names), _PART)]
+        # Where there can be no processes, or one dies, the rest is done here.
+        with suppress(OSError, BrokenProcessPool):
+            for part in processes.done(partial(_part_summed, store.path, kinds), parts, cores):
+                for name, one in part:
+                    del rest[name]
+                    yield name, one
+    yield from ((name, _summed(store, name, tips, kinds)) for name, tips in rest.items())
+
+
+def _part_summed(
+    path: Path, kinds: tuple[str, ...], sessions: Mapping[str, Mapping[str, str]]
+) -> list[tuple[str, Summed | Damaged]]:
+    with Store(path) as store:
+        return [(name, _summed(store, name, tips, kinds)) for name, tips in sessions.items()]
+
+
+def _summed(store: Store, name: str, tips: Mapping[str, str], kinds: tuple[str, ...]) -> Summed | Damaged:
+    """A session's sums, still without their key."""
+    try:
+        rows = rows_of(store, tips, Place("", "", name), files="file" in kinds, changed=True)
+    except Damaged as error:
+        return error
+    session = rows.sessions[0]
+    return Summed("", session.agent, session.branch, {kind: _CELLS[kind](rows) for kind in kinds})
 
 
 def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[str] | None = None) -> list[Line]:

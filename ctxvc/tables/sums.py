@@ -22,13 +22,14 @@ class _Part(NamedTuple):
     usage: Usage
     cost: float
     unpriced: int
-    waited: int
+    waited_model: int | None
+    waited_tools: int | None
 
 
 class Sums(msgspec.Struct, array_like=True, kw_only=True):
     """`calls` are those of models, of which `uncounted` have no count of the provider's and `unpriced` a count and no
-    price. `waited` is in seconds; `blocks_left` and `bytes_left` are blocks out of the prompt, `reads` how often those
-    were read.
+    price. `waited_model` and `waited_tools` are seconds of those whose times are known, None if there are none.
+    `blocks_left` and `bytes_left` are blocks out of the prompt, `reads` how often those were read.
     """
 
     calls: int = 0
@@ -39,7 +40,8 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
     turns: int = 0
     tool_calls: int = 0
     failed: int = 0
-    waited: int = 0
+    waited_model: int | None = None
+    waited_tools: int | None = None
     compactions: int = 0
     blocks_left: int = 0
     bytes_left: int = 0
@@ -50,15 +52,24 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
         self.usage += part.usage
         self.cost += part.cost
         self.unpriced += part.unpriced
-        self.waited += part.waited
+        self.waited_model = _known(self.waited_model, part.waited_model)
+        self.waited_tools = _known(self.waited_tools, part.waited_tools)
 
     def add(self, addend: Sums) -> None:
-        for name in _NAMES:
+        for name in _COUNTS:
             if value := getattr(addend, name):
                 setattr(self, name, getattr(self, name) + value)
+        for name in _WAITS:
+            setattr(self, name, _known(getattr(self, name), getattr(addend, name)))
 
 
-_NAMES = Sums.__struct_fields__
+_WAITS = ("waited_model", "waited_tools")
+_COUNTS = tuple(name for name in Sums.__struct_fields__ if name not in _WAITS)
+
+
+def _known(one: int | None, other: int | None) -> int | None:
+    """The sum of what is known; None if neither is."""
+    return one if other is None else other if one is None else one + other
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
@@ -144,7 +155,10 @@ class _Cells:
         self._sums: dict[tuple[str, str], Sums] = {}
 
     def at(self, day: str, name: str) -> Sums:
-        return self._sums.setdefault((day, name), Sums())
+        sums = self._sums.get((day, name))
+        if sums is None:
+            sums = self._sums[day, name] = Sums()
+        return sums
 
     def all(self) -> list[Cell]:
         return [Cell(day, name, sums) for (day, name), sums in self._sums.items()]
@@ -152,7 +166,8 @@ class _Cells:
 
 def _part(call: CallRow) -> _Part:
     usage = Usage(call.fresh, call.cache_written, call.cache_read, call.output, call.cache_hour)
-    return _Part(usage, call.cost or 0.0, int(call.has_usage and call.cost is None), call.waited or 0)
+    unpriced = int(call.has_usage and call.cost is None)
+    return _Part(usage, call.cost or 0.0, unpriced, call.waited_model, call.waited_tools)
 
 
 def _divided(call: CallRow, parts: int) -> list[_Part]:
@@ -160,14 +175,17 @@ def _divided(call: CallRow, parts: int) -> list[_Part]:
     undivided = _part(call)
     if parts == 1:
         return [undivided]
-    shares = zip(*(_shares(count, parts) for count in (*undivided.usage, undivided.waited)), strict=True)
+    counts = (*undivided.usage, undivided.waited_model, undivided.waited_tools)
+    shares = zip(*(_shares(count, parts) for count in counts), strict=True)
     return [
-        _Part(Usage(*usage), undivided.cost / parts, undivided.unpriced if number == 0 else 0, waited)
-        for number, (*usage, waited) in enumerate(shares)
+        _Part(Usage(*usage), undivided.cost / parts, undivided.unpriced if number == 0 else 0, model, tools)
+        for number, (*usage, model, tools) in enumerate(shares)
     ]
 
 
-def _shares(count: int, parts: int) -> Sequence[int]:
+def _shares(count: int | None, parts: int) -> Sequence[int | None]:
+    if count is None:
+        return [None] * parts
     share, more = divmod(count, parts)
     return [share + (number < more) for number in range(parts)]
 

@@ -274,7 +274,8 @@ class Usage(NamedTuple):
 
     def __add__(self, other: object) -> Usage:
         assert isinstance(other, Usage)
-        return Usage(*(mine + its for mine, its in zip(self, other, strict=True)))
+        fresh, written, read, reply, hour = other
+        return Usage(self.fresh + fresh, self.written + written, self.read + read, self.reply + reply, self.hour + hour)
 
 
 #: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
@@ -299,9 +300,8 @@ def usage_of(reported: Mapping[str, object]) -> Usage:
     counts = [reported.get(name, 0) for name in (_OPENAI_NAMES if of_openai else _NAMES)]
     if not all(map(_is_count, counts)):
         return Usage()
-    usage = Usage(*counts)  # type: ignore[arg-type]
-    usage = usage._replace(fresh=usage.fresh - usage.read) if of_openai else usage
-    usage = usage._replace(hour=min(usage.hour, usage.written))
+    fresh, written, read, reply, hour = counts
+    usage = Usage(fresh - read if of_openai else fresh, written, read, reply, min(hour, written))  # type: ignore
     return usage if usage.fresh >= 0 and usage.prompt <= _MOST else Usage()
 
 

@@ -37,8 +37,8 @@ _BAR, _MOST = 16, 40
 def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) -> None:
     """Tokens are the provider's counts of committed steps: `fresh`, `read` from its cache, `written` into it, and the
     `output`; `cached` is the share of the prompts that was read. Costs are at list prices, `–` where none is known.
-    `left` and `reads` are blocks that left the prompt and how often they were read back, `waited` the time between the
-    steps of a turn. Days are in UTC.
+    `model time` and `tool time` are what was waited, `left` and `reads` blocks that left the prompt and how often they
+    were read back. Days are in UTC.
 
     `tool` and `file` divide what a call of the model took evenly among the tools that it called or the files that it
     touched; `person` is the clone that recorded a session. In a pipe, the table is complete and without a chart.
@@ -101,7 +101,8 @@ def _item(line: Line) -> StatsItem:
         cached=usage.read / usage.prompt if usage.prompt else 0.0,
         cost=sums.cost if sums.calls > sums.uncounted + sums.unpriced else None,
         unpriced=sums.unpriced,
-        waited=sums.waited,
+        waited_model=sums.waited_model,
+        waited_tools=sums.waited_tools,
         tool_calls=sums.tool_calls,
         failed=sums.failed,
         compactions=sums.compactions,
@@ -117,7 +118,8 @@ def _table(answer: Statistics, *, terminal: bool) -> Table:
         Column(answer.by, least=20), Column("sessions", right=True, rank=6), Column("turns", right=True, rank=8),
         Column("calls", right=True), Column("fresh", right=True, rank=2), Column("read", right=True, rank=1),
         Column("written", right=True, rank=3), Column("output", right=True), Column("cached", right=True, rank=4),
-        Column("cost", right=True), Column("waited", right=True, rank=9), Column("tool calls", right=True, rank=10),
+        Column("cost", right=True), Column("model time", right=True, rank=9), Column("tool time", right=True, rank=9),
+        Column("tool calls", right=True, rank=10),
         Column("failed", right=True, rank=5), Column("compactions", right=True, rank=12),
         Column("left", right=True, rank=11), Column("reads", right=True, rank=13),
     ]  # fmt: skip
@@ -145,14 +147,14 @@ def _cells(item: StatsItem) -> list[Cell]:
     cost = UNKNOWN if item.cost is None else f"${item.cost:,.2f}"
     return [
         item.name, item.sessions, item.turns, item.calls, Tokens(item.fresh), Tokens(item.cache_read),
-        Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, _time(item.waited),
-        item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
+        Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, _time(item.waited_model),
+        _time(item.waited_tools), item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
     ]  # fmt: skip
 
 
-def _time(seconds: int) -> str:
+def _time(seconds: int | None) -> str:
     """`1:02:03`"""
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return UNKNOWN if seconds is None else f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 class StatsItem(Item, frozen=True, kw_only=True):
@@ -170,7 +172,8 @@ class StatsItem(Item, frozen=True, kw_only=True):
     cached: Annotated[float, described("share of the prompts' tokens that was read from the cache")]
     cost: Annotated[float | None, described("in dollars, of the calls with a known price; null if there are none")]
     unpriced: Annotated[int, described("calls that are counted and have no known price")]
-    waited: Annotated[int, described("seconds between the steps of a turn, for the model and its tools")]
+    waited_model: Annotated[int | None, described("seconds, as far as times are recorded; null if none are")]
+    waited_tools: Annotated[int | None, described("likewise, of the calls that called tools")]
     tool_calls: int
     failed: Annotated[int, described("tool calls with an error as their result")]
     compactions: Annotated[int, described("of hosts, and summaries of ours; 0 by tool and by file")]

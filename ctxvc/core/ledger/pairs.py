@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Part
 from ctxvc.core.ledger.ledger import Ledger, Row
 
 PAIRED = frozenset({"tool_use", "tool_result"})
@@ -35,7 +36,9 @@ def results_of(rows: Iterable[Row]) -> dict[str, Row]:
         if row.kind == "tool_use":
             calls[row.call] = row.id
         elif (
-            row.kind == "tool_result" and (call := calls.get(row.call)) and not (call in results and _interrupted(row))
+            row.kind == "tool_result"
+            and (call := calls.get(row.call))
+            and not (call in results and is_interrupted(row))
         ):
             results[call] = row
     return results
@@ -52,8 +55,9 @@ def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
     return frozenset(row.call for row in paired), paired
 
 
-def _interrupted(row: Row) -> bool:
-    return wire.own_metadata(row.extra).get("interrupted") is True
+def is_interrupted(part: Part | Row) -> bool:
+    """Whether it is the result of a call that never got one."""
+    return wire.own_metadata(part.extra).get("interrupted") is True
 
 
 class _OfSegment(NamedTuple):
@@ -117,5 +121,5 @@ def _of_segment(rows: tuple[Row, ...]) -> _OfSegment:
         if row.kind == "tool_use":
             calls[row.call] = row.id
         elif row.kind == "tool_result" and row.call not in calls:
-            later.append((row.id, row.call, _interrupted(row)))
+            later.append((row.id, row.call, is_interrupted(row)))
     return _OfSegment(results, calls, tuple(later))

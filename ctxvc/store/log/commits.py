@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -11,11 +11,15 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import caption
+from ctxvc.core.ledger.block import Part
 from ctxvc.core.ledger.ledger import Counters, Group, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
+from ctxvc.core.ledger.pairs import is_interrupted
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.errors import Damaged, Phrase
+from ctxvc.store import timestamp
 from ctxvc.store.format import message, trailers_of
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log.journal import Change, reference
 
 _SEQ = re.compile(r"(\S+)/(\d+)")
@@ -166,6 +170,22 @@ def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
     return {"Ctxvc-Usage": " ".join(counts)} if counts else {}
 
 
+def times_trailer(messages: Iterable[tuple[Sequence[Part | Row], str]]) -> dict[str, str]:
+    """When a step's reply was asked for, was whole and had its results, by the times of its messages, each with what it
+    holds; in a trailer, as far as they are recorded. A result that was put in for a missing one came at no time.
+    """
+    times: dict[str, int] = {}
+    has_reply = False
+    for parts, time in messages:
+        is_reply = any(part.role == "assistant" for part in parts)
+        has_reply = has_reply or is_reply
+        name = "replied" if is_reply else "answered" if has_reply else "asked"
+        if not all(map(is_interrupted, parts)) and (seconds := epoch(time, -1)) >= 0:
+            times[name] = max(seconds, times.get(name, 0))
+    known = [f"{name}={timestamp.iso(seconds)}" for name, seconds in times.items()]
+    return {"Ctxvc-Times": " ".join(known)} if known else {}
+
+
 def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
     first, last = items[0].change, items[-1].change
     rows = [row for item in items for row in item.change.rows]
@@ -177,7 +197,7 @@ def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, jour
             rows, lambda row: bodies.get(row.id, b""), caption.folder_of(after),
             step=last.step, turn=after.meta.counters.turn,
         )  # fmt: skip
-        trailers |= numbers
+        trailers |= numbers | times_trailer((item.change.rows, item.change.time) for item in items)
         models = [item.change.meta["model"] for item in items if "model" in item.change.meta]
         trailers["Ctxvc-Model"] = models[-1] if models else ""
     for item in items:

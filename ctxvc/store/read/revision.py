@@ -16,6 +16,7 @@ from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import session_name
 from ctxvc.store.store import Store
@@ -64,6 +65,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """
         pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
         return {name: int(count) if _COUNT.fullmatch(count) else -1 for name, _, count in pairs}
+
+    @property
+    def times(self) -> dict[str, int]:
+        """When a step's reply was `asked` for, was whole (`replied`) and had its results (`answered`), in seconds since
+        1970; what is not recorded is missing."""
+        pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Times", "").split())
+        return {name: seconds for name, _, time in pairs if (seconds := epoch(time, -1)) >= 0}
 
 
 class Moment(NamedTuple):
@@ -156,9 +164,11 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     places: dict[str, tuple[int, int, int]] = {}
     entries: dict[str, Entry] = {}
     for tip in tips:
-        chain = list(takewhile(lambda commit: commit not in places, store.first_parents(tip)))
-        for commit in reversed(chain):
-            traced = entries[commit] = entry(store, commit)
+        chain = list(takewhile(lambda commit: str(commit.id) not in places, store.ancestors(tip)))
+        for commit_object in reversed(chain):
+            traced = _entry(commit_object)
+            commit = traced.commit
+            entries[commit] = traced
             number = traced.trailers.get("Ctxvc-Seq", "").rpartition("/")[2]
             own = int(number) if number.isdecimal() else 0
             seq, time, depth = places.get(traced.parents[0], (0, 0, 0)) if traced.parents else (0, 0, 0)
@@ -168,20 +178,24 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
 
 def entry(store: Store, commit: str) -> Entry:
     """One commit, as `log` shows it."""
-    commit_object = store.commit(commit)
-    subject, _, rest = commit_object.message.partition("\n")
-    trailers = trailers_of(commit_object.message)
+    return _entry(store.commit(commit))
+
+
+def _entry(commit_object: pygit2.Commit) -> Entry:
+    message, author = commit_object.message, commit_object.author
+    subject, _, rest = message.partition("\n")
+    trailers = trailers_of(message)
     body = rest.strip()
     if trailers and body:
         body = body.rpartition("\n\n")[0]
     return Entry(
-        commit=commit,
+        commit=str(commit_object.id),
         parents=tuple(str(parent) for parent in commit_object.parent_ids),
         subject=subject,
         body=body,
         trailers=trailers,
-        actor=commit_object.author.name,
-        time=commit_object.author.time,
+        actor=author.name,
+        time=author.time,
     )
 
 
