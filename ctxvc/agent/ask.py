@@ -29,7 +29,7 @@ from ctxvc.core import patterns
 from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.inspection.bodies import bodies, read
@@ -250,10 +250,10 @@ def _map(asking: Session, recorded: Session) -> Iterator[str]:
                 break
             human_lines.append(line)
     yield "\n".join(["Human messages:", *human_lines])
-    notes, older = dashboard_text.recent_notes(ledger, recorded.stored.body)
+    notes, older = model_dashboard.recent_notes(ledger, recorded.stored.body)
     board = recorded.dashboard()
     board = msgspec.structs.replace(board, lines=captioned(board.lines, revision.now(recorded.stored)))
-    table = dashboard_text.full_text(board, notes, older, cap=int(budget * MAP), count=count)
+    table = model_dashboard.full_text(board, notes, older, cap=int(budget * MAP), count=count)
     yield "Contents: " + table.removeprefix("[").replace("]", "", 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ctxvc.cli.output import plain
-from ctxvc.cli.terminal.status_table import COLUMNS, Page, columns_of, page_of, vocabulary_remark
+from ctxvc.cli.terminal.dashboard import COLUMNS, Page, columns_of, page_of, vocabulary_remark
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned

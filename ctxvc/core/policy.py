@@ -16,7 +16,7 @@ from ctxvc.core.plan import guard, timing
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.timing import CommitDecision, Timing
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.dashboard_text import Board
+from ctxvc.core.view.model_dashboard import Board
 from ctxvc.core.view.view import View
 
 #: Those that list blocks.

@@ -20,7 +20,7 @@ from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
 from ctxvc.core.prompt.recover import NoRoom
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.errors import BadInput, Conflict, CtxvcError, NotFound, Phrase, render
 from ctxvc.inspection.window_percent import occupancy
 from ctxvc.mcp import offer, prompts, resources
@@ -314,9 +314,9 @@ def _status(session: Session) -> offer.Status:
 
 def _dashboard(session: Session) -> str:
     ledger = session.ledger()
-    notes, older = dashboard_text.recent_notes(ledger, session.stored.body)
+    notes, older = model_dashboard.recent_notes(ledger, session.stored.body)
     count = Meter(session.store, ledger.meta.tokenizer).count
-    return dashboard_text.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
+    return model_dashboard.full_text(session.dashboard(), notes, older, cap=BOARD, count=count)
 
 
 def _error_text(error: CtxvcError) -> str:

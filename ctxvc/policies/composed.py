@@ -13,7 +13,7 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.core.policy import DASHBOARD, Policy, Terms
 from ctxvc.core.view.budget import Budget
-from ctxvc.core.view.dashboard_text import Board
+from ctxvc.core.view.model_dashboard import Board
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text
 from ctxvc.policies.run import ask_plan, ask_timing

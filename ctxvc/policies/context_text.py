@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
-from ctxvc.core.view.dashboard_text import Board
+from ctxvc.core.view.model_dashboard import Board
 
 #: Which of the wordings; they say the same, `brief` in as few tokens as it can.
 Wording = Literal["usual", "alt", "brief"]

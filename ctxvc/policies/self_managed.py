@@ -9,7 +9,7 @@ from ctxvc.core.plan.guard import largest_results
 from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import READING, Blocks, Policy, Share, Terms, Tokens
-from ctxvc.core.view.dashboard_text import Board
+from ctxvc.core.view.model_dashboard import Board
 from ctxvc.core.view.view import View
 from ctxvc.policies import context_text
 from ctxvc.policies.candidates import leaving, removable, standing, steps

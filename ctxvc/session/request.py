@@ -21,7 +21,7 @@ from ctxvc.core.prompt import stub
 from ctxvc.core.prompt.cut import before_reply, is_cut, with_cut
 from ctxvc.core.prompt.outline import Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.errors import BadInput, Conflict, OverBudget, Phrase
@@ -107,7 +107,7 @@ class DashboardFeed:
     def __init__(self, context: Context, append: Callable[[Message], object]) -> None:
         self._context = context
         self._append = append
-        self._last_shown: dict[str, dashboard_text.LastShown] = {}
+        self._last_shown: dict[str, model_dashboard.LastShown] = {}
         self._scope = context.scope  # that of the newest request, or that this process began in
 
     def retire(self) -> None:
@@ -118,7 +118,7 @@ class DashboardFeed:
         context = self._context
         ledger = context.ledger()
         live, body_of = _live_dashboards(ledger), context.bodies().body
-        if any(dashboard_text.groups_named(display.decode(body_of(row))) - ledger.groups.keys() for row in live):
+        if any(model_dashboard.groups_named(display.decode(body_of(row))) - ledger.groups.keys() for row in live):
             try:
                 context.cut("a dashboard names a group that is gone", live)
             except Conflict:
@@ -162,20 +162,20 @@ class DashboardFeed:
             # A line does not: it does not mention thresholds, so the next dashboard reports the one that it crosses.
             after = context.totals(view if form == "line" else context.view())
             reminded = self._unnoted(view) > 0
-            self._last_shown[context.scope] = dashboard_text.shown_after(
+            self._last_shown[context.scope] = model_dashboard.shown_after(
                 last, form, view.ledger, after, reminded=reminded
             )
         return True
 
-    def _room(self, view: View, form: dashboard_text.Kind, kept_tokens: int) -> int:
+    def _room(self, view: View, form: model_dashboard.Kind, kept_tokens: int) -> int:
         """The most tokens of a dashboard of this form beside the kept ones."""
-        return dashboard_text.room(form, kept_tokens, _cap(view), self._context.terms.visible_board)
+        return model_dashboard.room(form, kept_tokens, _cap(view), self._context.terms.visible_board)
 
-    def _priced(self, view: View, form: dashboard_text.Kind) -> int:
+    def _priced(self, view: View, form: model_dashboard.Kind) -> int:
         """The most tokens of a dashboard of this form if no other is in the prompt, as the provider counts."""
         return -(-self._room(view, form, 0) * view.calibration[0] // 1000)
 
-    def _view_and_last(self) -> tuple[View, dashboard_text.LastShown | None]:
+    def _view_and_last(self) -> tuple[View, model_dashboard.LastShown | None]:
         """The view, and the last dashboard shown in this scope since the last cut."""
         view = self._context.view()
         last = self._last_shown.get(self._context.scope) if _kept_tokens(view) else None
@@ -183,8 +183,8 @@ class DashboardFeed:
             last = self._last_shown[self._context.scope] = msgspec.structs.replace(last, reminded=False)
         return view, last
 
-    def _due(self, view: View, last: dashboard_text.LastShown | None) -> dashboard_text.Due:
-        form = dashboard_text.next_form(
+    def _due(self, view: View, last: model_dashboard.LastShown | None) -> model_dashboard.Due:
+        form = model_dashboard.next_form(
             last,
             view.ledger,
             self._context.totals(view),
@@ -210,9 +210,9 @@ class DashboardFeed:
         """Whether the scope is another one than that of the newest request."""
         return self._scope != self._context.scope
 
-    def _nudge(self, view: View, last: dashboard_text.LastShown | None) -> str:
+    def _nudge(self, view: View, last: model_dashboard.LastShown | None) -> str:
         """What the agent is told to do now, if anything."""
-        reached = dashboard_text.crossed(last, self._context.totals(view), _percents(view.budget))
+        reached = model_dashboard.crossed(last, self._context.totals(view), _percents(view.budget))
         return self._context.terms.nudge(reached, self._unnoted(view))
 
     def _unnoted(self, view: View) -> int:
@@ -220,40 +220,40 @@ class DashboardFeed:
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
     def _form_text(
-        self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int
+        self, view: View, form: model_dashboard.Kind, last: model_dashboard.LastShown | None, room: int
     ) -> str:
         totals = self._context.totals(view)
         if form == "line":
-            return dashboard_text.line_text(totals)
+            return model_dashboard.line_text(totals)
         if form == "reminder":
             nudge = self._nudge(view, last)
-            return dashboard_text.short_text(totals, cap=room, count=self._context.meter.count, nudge=nudge)
+            return model_dashboard.short_text(totals, cap=room, count=self._context.meter.count, nudge=nudge)
         thresholds, unnoted = _percents(view.budget), self._unnoted(view)
-        nudge = self._context.terms.nudge(dashboard_text.crossed(last, totals, thresholds), unnoted)
+        nudge = self._context.terms.nudge(model_dashboard.crossed(last, totals, thresholds), unnoted)
         text = self._dashboard_text(view, form, last, room, nudge)
         # Its own size may cross one more threshold.
         own = view.part(self._context.meter.count(text))
         updated = msgspec.structs.replace(totals, dashboards=totals.dashboards + own)
-        more = self._context.terms.nudge(dashboard_text.crossed(last, updated, thresholds), unnoted)
+        more = self._context.terms.nudge(model_dashboard.crossed(last, updated, thresholds), unnoted)
         return text if more == nudge else self._dashboard_text(view, form, last, room, more)
 
     def _dashboard_text(
-        self, view: View, form: dashboard_text.Kind, last: dashboard_text.LastShown | None, room: int, nudge: str
+        self, view: View, form: model_dashboard.Kind, last: model_dashboard.LastShown | None, room: int, nudge: str
     ) -> str:
         totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
         if terms.visible_board == "status":
             # A model that asked for no board has no use for what it is made of.
-            make = dashboard_text.status_text if terms.board == "status" else dashboard_text.short_text
+            make = model_dashboard.status_text if terms.board == "status" else model_dashboard.short_text
             return make(totals, cap=room, count=count, nudge=nudge)
         if terms.visible_board in ("changes", "thresholds"):
-            notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
+            notes, older = model_dashboard.recent_notes(view.ledger, self._context.stored.body)
             best = [str(one) for one in candidates(view, terms.candidates)]
-            return dashboard_text.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)
+            return model_dashboard.brief_text(totals, notes, older, best, cap=room, count=count, nudge=nudge)
         dashboard = self._context.dashboard()
         if form == "changes" and last and last.ledger:
-            return dashboard_text.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
-        notes, older = dashboard_text.recent_notes(view.ledger, self._context.stored.body)
-        return dashboard_text.full_text(dashboard, notes, older, cap=room, count=count, nudge=nudge)
+            return model_dashboard.changes_text(last.ledger, view.ledger, dashboard, cap=room, count=count, nudge=nudge)
+        notes, older = model_dashboard.recent_notes(view.ledger, self._context.stored.body)
+        return model_dashboard.full_text(dashboard, notes, older, cap=room, count=count, nudge=nudge)
 
 
 def refusal(context: Context, terms: Terms | None) -> str:
@@ -275,7 +275,7 @@ def refusal(context: Context, terms: Terms | None) -> str:
 
 
 def _cap(view: View) -> int:
-    return dashboard_text.cap_of(view.budget, view.calibration)
+    return model_dashboard.cap_of(view.budget, view.calibration)
 
 
 def _kept_tokens(view: View) -> int:

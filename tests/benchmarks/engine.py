@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctxvc.core.plan import Action, Plan, Rehearsal, View
 from ctxvc.core.plan.rehearse import fewest_actions, rehearse
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from tests.benchmarks.growth import SIZES, VISIBLE
@@ -111,7 +111,7 @@ def _prompts(folder: Path, blocks: int) -> Iterator[Figure]:
         yield Figure(f"dashboard, {blocks:,} blocks", _median(session.dashboard), "ms")
         yield Figure(
             f"dashboard as text, {blocks:,} blocks",
-            _median(lambda: dashboard_text.full_text(board, [], 0, cap=cap, count=count)),
+            _median(lambda: model_dashboard.full_text(board, [], 0, cap=cap, count=count)),
             "ms",
         )
         yield Figure(

@@ -17,7 +17,7 @@ from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Terms
 from ctxvc.core.prompt import stub
 from ctxvc.core.view import dashboard as view
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.view import costs, measure
 from ctxvc.policies import context_text, parse
 from ctxvc.policies.baselines import Window
@@ -100,7 +100,7 @@ class Loop:
         seen = self.run.view(self.budget)
         board = view.dashboard(seen.ledger, costs(seen.ledger, seen.price), seen.budget.effective)
         self.log.append("dashboard")
-        return dashboard_text.full_text(board, [], 0, cap=1_000, count=seen.price.text)
+        return model_dashboard.full_text(board, [], 0, cap=1_000, count=seen.price.text)
 
     def commit(self, plan: Plan) -> bool:
         rehearsal = rehearse(self.run.view(self.budget), plan)
@@ -247,9 +247,9 @@ def test_the_dashboard_instance_of_the_paper() -> None:
     board = view.dashboard(ledger, paid, 128_000, 6_200)
     assert (board.used, board.overhead, board.conversation, board.dashboards) == (79_400, 6_200, 71_900, 1_300)
     assert (board.percent, board.cells, len(board.bar)) == (62, 12, 20)
-    assert dashboard_text.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
-    text = dashboard_text.full_text(board, [], 0, cap=4_000, count=len)
-    rows = [line.split()[:6] for line in text.partition(dashboard_text.COLUMNS + "\n")[2].splitlines()]
+    assert model_dashboard.line_text(board) == "[dashboard ############........ 62 %, 79,400 / 128,000 tokens]"
+    text = model_dashboard.full_text(board, [], 0, cap=4_000, count=len)
+    rows = [line.split()[:6] for line in text.partition(model_dashboard.COLUMNS + "\n")[2].splitlines()]
     assert [(name, tokens, age, kind) for name, tokens, age, kind, *_ in rows if name != "B4"] == [
         ("B1", "120", "8r", "user"),
         ("B2", "18400→60", "7r", "tool_use"),

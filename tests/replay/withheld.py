@@ -16,7 +16,7 @@ from ctxvc.core.plan.guard import ACTOR, oldest_steps
 from ctxvc.core.plan.plan import Plan
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.view import View
 from ctxvc.errors import CtxvcError
 from ctxvc.policies import parse
@@ -71,8 +71,8 @@ def _added(total: Withheld, session: Session, new: Iterable[str]) -> Withheld:
 
 def _spare(session: Session, view: View) -> int:
     """The tokens that stay free for a dashboard."""
-    cap = dashboard_text.cap_of(view.budget, view.calibration)
-    return view.calibrated(dashboard_text.room("full", 0, cap, session.terms.visible_board))
+    cap = model_dashboard.cap_of(view.budget, view.calibration)
+    return view.calibrated(model_dashboard.room("full", 0, cap, session.terms.visible_board))
 
 
 def _could_be_shown(view: View, row: Row, spare: int) -> bool:

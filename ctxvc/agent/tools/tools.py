@@ -17,7 +17,7 @@ from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
 from ctxvc.core.plan.plan import Problem, Rehearsal
 from ctxvc.core.prompt import stub
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.view import costs_in_prompt
 from ctxvc.errors import BadInput, BadName, Conflict, CtxvcError, Damaged, NotFound, Refused
 from ctxvc.phrases import MODEL
@@ -246,8 +246,8 @@ class Tools:
         kinds: Counter[str] = Counter()
         for block, tokens in costs_in_prompt(view.ledger, view.price).items():
             row = view.ledger[block]
-            kinds[row.kind if row.present else dashboard_text.STUBS] += view.part(tokens)
-        listed = dashboard_text.by_kind(kinds)
+            kinds[row.kind if row.present else model_dashboard.STUBS] += view.part(tokens)
+        listed = model_dashboard.by_kind(kinds)
         return f": {listed}" if listed else ""
 
     def _file(self, arguments: tools.Recover) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
 
-from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp, Tokens
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -107,39 +107,6 @@ class LogItem(Item, frozen=True, kw_only=True):
     subject: Annotated[str, described("what it did, for people")]
     body: Annotated[str, described("the rest of the message, without trailers")]
     trailers: dict[str, str]
-
-
-_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
-
-
-def _mark(move: str) -> Cell:
-    return Styled(*_MARKS[move])
-
-
-class Change(Item, frozen=True, kw_only=True):
-    """A block, or the stub of a group, that has changed."""
-
-    TABLE = "move id tokens type was after label"
-
-    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place"), Column("move", cell=_mark)]
-    id: Annotated[str, described("`B17`, `G3`"), Column("ID")]
-    type: Annotated[str, described("the kind of block, or `group`"), Column("type", rank=1)]
-    tokens: Annotated[int, described("of the body, or of the group's stub"), Column("~tokens", right=True, cell=Tokens)]
-    was: Annotated[
-        str,
-        described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist"),
-        Column("was"),
-    ]
-    now: Annotated[str, described("state after, with the same values; empty if it does not exist")]
-    group: str
-    removed_by: str
-    label: Annotated[str, Column("label", least=24)]
-
-    @property
-    def after(self) -> Annotated[str, Column("now", least=12)]:
-        """The state after, with its group and who removed it."""
-        by = self.removed_by and f"by {self.removed_by}"
-        return " ".join(filter(None, [self.now, self.group and f"in {self.group}", by]))
 
 
 class PurgedCopy(Item, frozen=True, kw_only=True):

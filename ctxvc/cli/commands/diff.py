@@ -7,10 +7,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import SHORT, Answer, Change, CommitId, Item, ScopeName, SessionName, described, table_of
+from ctxvc.cli.answers.changes import Change, changes
+from ctxvc.cli.answers.shared import SHORT, Answer, CommitId, Item, ScopeName, SessionName, described, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Output, Tokens, safe
-from ctxvc.cli.terminal.commit_table import changes
 from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.core.prompt.request import parameters
 from ctxvc.errors import NotFound, Refused

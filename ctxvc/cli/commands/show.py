@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.shared import Answer, Change, LogItem, ScopeName, SessionName, described, struct_of, table_of
+from ctxvc.cli.answers.changes import Change, changes
+from ctxvc.cli.answers.shared import Answer, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -25,7 +26,7 @@ from ctxvc.cli.output import (
     safe,
     words_of,
 )
-from ctxvc.cli.terminal.commit_table import changes, log_item
+from ctxvc.cli.terminal.commit_table import log_item
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row

@@ -1,6 +1,6 @@
 """The dashboard: the view as a table.
 
-`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`dashboard_text`).
+`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`model_dashboard`).
 """
 
 from __future__ import annotations

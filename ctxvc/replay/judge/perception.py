@@ -15,7 +15,7 @@ import msgspec
 
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Dashboard, Line, dashboard
-from ctxvc.core.view.dashboard_text import full_text
+from ctxvc.core.view.model_dashboard import full_text
 from ctxvc.core.view.view import costs
 from ctxvc.replay.judge.cuts import Cut
 from ctxvc.replay.judge.data import line, section, whole_line

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.core.plan.candidates import candidates
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.session.session import Session
 
@@ -50,7 +50,7 @@ def test_a_brief_board_keeps_to_its_cap_and_drops_candidates_first(cap: int) -> 
     def count(text: str) -> int:
         return len(text) // 4
 
-    text = dashboard_text.brief_text(board, ["a note"], 0, best, cap=cap, count=count, nudge="past 60 %")
+    text = model_dashboard.brief_text(board, ["a note"], 0, best, cap=cap, count=count, nudge="past 60 %")
     assert count(text) <= cap
     assert not text or text.startswith("[dashboard ##########")
     assert (text.count(" Read ") == 6) == (cap >= 90)

@@ -21,7 +21,7 @@ from ctxvc.cli.output import (
 from ctxvc.cli.terminal import charts
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger.ledger import Meta, Source
-from ctxvc.core.view import dashboard_text
+from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Cost, Dashboard, Line, dashboard
 from ctxvc.errors import render
@@ -88,7 +88,7 @@ def page_of(
     """The dashboard of a snapshot. `costs` are those of its blocks, `calibration` the scope's where it is another."""
     return Page(
         dashboard_of(snapshot, meter, costs, calibration),
-        *dashboard_text.recent_notes(snapshot.ledger, snapshot.bodies.body),
+        *model_dashboard.recent_notes(snapshot.ledger, snapshot.bodies.body),
     )
 
 
@@ -112,8 +112,8 @@ def dashboard_of(
 
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
-    cap = dashboard_text.room("full", 0, dashboard_text.cap_of(budget, page.dashboard.calibration))
-    return dashboard_text.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
+    cap = model_dashboard.room("full", 0, model_dashboard.cap_of(budget, page.dashboard.calibration))
+    return model_dashboard.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
 
 def dashboard_lines(

@@ -1,0 +1,83 @@
+"""What changed between two prompts, a row a block: `diff` and `show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ctxvc.cli.answers.shared import Item, described, struct_of
+from ctxvc.cli.output import Cell, Column, Styled, Tokens
+from ctxvc.inspection.captions import label_of
+from ctxvc.inspection.diff import BlockChange, StubChange, difference
+from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.store import Store
+from ctxvc.tokens.meter import Meter
+
+_MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def _mark(move: str) -> Cell:
+    return Styled(*_MARKS[move])
+
+
+class Change(Item, frozen=True, kw_only=True):
+    """A block, or the stub of a group, that has changed."""
+
+    TABLE = "move id tokens type was after label"
+
+    move: Annotated[str, described("`entered` or `left` the prompt, or `changed` in place"), Column("move", cell=_mark)]
+    id: Annotated[str, described("`B17`, `G3`"), Column("ID")]
+    type: Annotated[str, described("the kind of block, or `group`"), Column("type", rank=1)]
+    tokens: Annotated[int, described("of the body, or of the group's stub"), Column("~tokens", right=True, cell=Tokens)]
+    was: Annotated[
+        str,
+        described("state before, `cut` if a cut had taken it out, `stub`; empty if it did not exist"),
+        Column("was"),
+    ]
+    now: Annotated[str, described("state after, with the same values; empty if it does not exist")]
+    group: str
+    removed_by: str
+    label: Annotated[str, Column("label", least=24)]
+
+    @property
+    def after(self) -> Annotated[str, Column("now", least=12)]:
+        """The state after, with its group and who removed it."""
+        by = self.removed_by and f"by {self.removed_by}"
+        return " ".join(filter(None, [self.now, self.group and f"in {self.group}", by]))
+
+
+def changes(store: Store, old: Snapshot, new: Snapshot) -> list[Change]:
+    """The differences between two snapshots, each with its tokens."""
+    meter = Meter(store, new.ledger.meta.tokenizer)
+    differences = difference(old.ledger, new.ledger)
+    blocks = [change for change in differences if isinstance(change, BlockChange)]
+    in_new = meter.bodies(((change.row, new.bodies) for change in blocks if change.now), new.ledger.meta.model)
+    in_old = meter.bodies(((change.row, old.bodies) for change in blocks if not change.now), old.ledger.meta.model)
+    return [
+        _change(
+            change,
+            tokens=(in_new if change.now else in_old)[change.row.id],
+            label=label_of(change.row, new if change.now else old),
+        )
+        if isinstance(change, BlockChange)
+        else _stub_change(change, meter.count(change.text))
+        for change in differences
+    ]
+
+
+def _change(change: BlockChange, *, tokens: int, label: str) -> Change:
+    row = change.row
+    return struct_of(
+        Change,
+        change,
+        id=row.id,
+        type=row.kind,
+        tokens=tokens,
+        group=row.group,
+        removed_by=row.removed_by,
+        label=label,
+    )
+
+
+def _stub_change(change: StubChange, tokens: int) -> Change:
+    group = change.group
+    return struct_of(Change, group, move=change.move, type="group", tokens=tokens, was=change.was, now=change.now)
