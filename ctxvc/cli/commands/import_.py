@@ -127,8 +127,7 @@ def _of_project(app: App) -> tuple[list[Path], list[Path]]:
         files += [path for _, path in transcripts if path not in files]
         searched += [folder for folder in folders if folder not in searched]
     if not files:
-        hosts = "Claude Code, Codex, Copilot CLI, Gemini CLI, opencode, OpenHands, pi and Qwen Code"
-        where = ", ".join(map(str, searched)) or f"{hosts} have no folder for it"
+        where = ", ".join(map(str, searched)) or f"{', '.join(importers.HOSTS.values())} have no folder for it"
         raise NotFound(
             f"no recorded session of {app.folder} was found (looked in: {where})",
             hint="name the transcripts or their folder: ctxvc import FILE",

@@ -56,6 +56,8 @@ def resuming(request: pytest.FixtureRequest) -> Resuming:
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_all_of_a_prompt_arrives_in_order_and_once(resuming: Resuming, name: str) -> None:
     """But for results that Gemini CLI and OpenHands shorten, which have no setting for it: each of them is named."""
+    if (resuming.client, name) == ("copilot-messages", "pi-mono-before-compaction"):
+        pytest.skip("the oldest of more than 125,000 tokens is left out for Claude's models, whatever is set")
     arrived, session = arrival(resuming, SHARED / f"{name}.jsonl.gz")
 
     shortened = {
