@@ -164,12 +164,19 @@ def test_what_makes_no_sense_is_refused(run: Run, place: Path, words: tuple[str,
     assert (result.exit_code, reason in result.stderr, scopes(place)) == (2, True, ["main"])
 
 
-def test_an_agent_in_the_middle_of_a_step_is_left_alone_and_all_of_it_comes_along(run: Run, place: Path) -> None:
+def test_an_agent_in_the_middle_of_a_step_is_left_alone_and_all_of_it_comes_along(
+    run: Run, serving: Serving, place: Path
+) -> None:
     with Session.open(place / ".ctxvc", "demo", model=MODEL) as session:
         session.append({"role": "user", "content": "look"})
         used = [{"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "ls"}}]
         session.append({"role": "assistant", "content": used})
         assert run("continue", "--in", "run", folder=place).exit_code == 0
+        assert session.stored.open_calls == ("a",)
+        with serving(script("Well.")) as api:
+            assert run("run", "--resume", "demo/run-1", "--yes", folder=place).exit_code == 0
+            assert "was recorded" in json.dumps(api.bodies[0]["messages"]), "the call has no result there"
+        session.stored.refresh()
         assert session.stored.open_calls == ("a",)
         session.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]})
         assert session.stored.open_calls == ()
