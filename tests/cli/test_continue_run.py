@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -73,15 +75,22 @@ def test_all_of_a_prompt_is_in_the_first_request_in_order_and_once(
         for piece in sendable(recorded.prompt())
         if "openai" not in piece.extra or piece.kind != "other"
     ]
-    arrived = compared(list(of_pieces(expected)), of_request("/v1/messages", untagged(first)))
+    arrived = compared(list(of_pieces(expected)), of_request("/v1/messages", untagged(copy.deepcopy(first))))
     assert (arrived.missing, arrived.twice, arrived.unpaired) == ([], [], [])
     assert "You are a careful programmer" in json.dumps(first["system"])
     assert {"bash", "read_file", "delegate"} <= {tool["name"] for tool in first["tools"]}
     assert any("Be kind." in unit.text for unit in arrived.added)
     assert scopes(place) == ["main", "run-1"]
     assert at(place, "main").ledger == recorded.ledger
+    sent = json.loads(run("prompt", f"{command[3]}~1", "--sent", "--json", folder=place).stdout)
+    assert (sent["label"], sent["messages"]) == ("exact", unmarked(first["messages"]))
     texts = [unit.text for unit in of_pieces(at(place, "run-1").prompt())]
     assert texts[-1] == "All of it is done." and any("done here" in text for text in texts)
+
+
+def unmarked(messages: Any) -> Any:
+    """The messages without cache marks."""
+    return json.loads(re.sub(r', "cache_control": \{[^}]*\}', "", json.dumps(messages)))
 
 
 def untagged(body: dict[str, Any]) -> bytes:
