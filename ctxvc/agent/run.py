@@ -78,6 +78,7 @@ def _tidy(session: Session) -> None:
     In other scopes another agent may be at work.
     """
     stored = session.stored
+    stored.refresh()
     for scope in session.scopes():
         if scope != session.scope and stored.waiting_changes(scope) and is_begun(stored, scope):
             stored.finish(scope)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -73,15 +75,22 @@ def test_all_of_a_prompt_is_in_the_first_request_in_order_and_once(
         for piece in sendable(recorded.prompt())
         if "openai" not in piece.extra or piece.kind != "other"
     ]
-    arrived = compared(list(of_pieces(expected)), of_request("/v1/messages", untagged(first)))
+    arrived = compared(list(of_pieces(expected)), of_request("/v1/messages", untagged(copy.deepcopy(first))))
     assert (arrived.missing, arrived.twice, arrived.unpaired) == ([], [], [])
     assert "You are a careful programmer" in json.dumps(first["system"])
     assert {"bash", "read_file", "delegate"} <= {tool["name"] for tool in first["tools"]}
     assert any("Be kind." in unit.text for unit in arrived.added)
     assert scopes(place) == ["main", "run-1"]
     assert at(place, "main").ledger == recorded.ledger
+    sent = json.loads(run("prompt", f"{command[3]}~1", "--sent", "--json", folder=place).stdout)
+    assert (sent["label"], sent["messages"]) == ("exact", unmarked(first["messages"]))
     texts = [unit.text for unit in of_pieces(at(place, "run-1").prompt())]
     assert texts[-1] == "All of it is done." and any("done here" in text for text in texts)
+
+
+def unmarked(messages: Any) -> Any:
+    """The messages without cache marks."""
+    return json.loads(re.sub(r', "cache_control": \{[^}]*\}', "", json.dumps(messages)))
 
 
 def untagged(body: dict[str, Any]) -> bytes:
@@ -164,12 +173,19 @@ def test_what_makes_no_sense_is_refused(run: Run, place: Path, words: tuple[str,
     assert (result.exit_code, reason in result.stderr, scopes(place)) == (2, True, ["main"])
 
 
-def test_an_agent_in_the_middle_of_a_step_is_left_alone_and_all_of_it_comes_along(run: Run, place: Path) -> None:
+def test_an_agent_in_the_middle_of_a_step_is_left_alone_and_all_of_it_comes_along(
+    run: Run, serving: Serving, place: Path
+) -> None:
     with Session.open(place / ".ctxvc", "demo", model=MODEL) as session:
         session.append({"role": "user", "content": "look"})
         used = [{"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "ls"}}]
         session.append({"role": "assistant", "content": used})
         assert run("continue", "--in", "run", folder=place).exit_code == 0
+        assert session.stored.open_calls == ("a",)
+        with serving(script("Well.")) as api:
+            assert run("run", "--resume", "demo/run-1", "--yes", folder=place).exit_code == 0
+            assert "was recorded" in json.dumps(api.bodies[0]["messages"]), "the call has no result there"
+        session.stored.refresh()
         assert session.stored.open_calls == ("a",)
         session.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]})
         assert session.stored.open_calls == ()

@@ -36,8 +36,12 @@ _hostile_messages = st.lists(hostile_parts, max_size=6).map(
 )
 
 
+#: A ledger, and its bodies by block and suffix.
+Odd = tuple[Ledger, dict[tuple[str, str], bytes]]
+
+
 @st.composite
-def odd_sessions(draw: st.DrawFn) -> tuple[Ledger, dict[tuple[str, str], bytes]]:
+def odd_sessions(draw: st.DrawFn) -> Odd:
     """Messages in any order, of any content, some of which left the prompt."""
     messages = draw(generated.conversations() | generated.wild_messages() | _hostile_messages)
     ledger, bodies = numbered(messages)
@@ -45,25 +49,27 @@ def odd_sessions(draw: st.DrawFn) -> tuple[Ledger, dict[tuple[str, str], bytes]]
 
 
 @given(odd=odd_sessions(), system=json_values, tools=json_values | st.lists(json_objects))
-def test_an_odd_session_is_refused_or_written_whole(
-    empty: Conversation, odd: tuple[Ledger, dict[tuple[str, str], bytes]], system: Any, tools: Any
-) -> None:
-    ledger, bodies = odd
-    snapshot = msgspec.structs.replace(
-        empty.snapshot, ledger=ledger, bodies=bodies_of(bodies), system=system, tools=tools
-    )
+def test_an_odd_session_is_refused_or_written_whole(empty: Conversation, odd: Odd, system: Any, tools: Any) -> None:
     for agent in AGENTS:
         try:
-            session = native_format(agent).write(Conversation(empty.store, snapshot), SETTING)
+            session = native_format(agent).write(session_of(empty, odd, system, tools), SETTING)
         except Refused as error:
             assert error.hint, agent
             continue
         check(agent, session)
 
 
+def session_of(empty: Conversation, odd: Odd, system: Any = None, tools: Any = None) -> Conversation:
+    ledger, bodies = odd
+    snapshot = msgspec.structs.replace(
+        empty.snapshot, ledger=ledger, bodies=bodies_of(bodies), system=system, tools=tools
+    )
+    return Conversation(empty.store, snapshot)
+
+
 @given(odd=odd_sessions())
 def test_an_odd_session_goes_on_in_a_run_with_the_same_calls_and_results(
-    odd: tuple[Ledger, dict[tuple[str, str], bytes]],
+    odd: Odd,
 ) -> None:
     ledger, by_block = odd
     bodies = bodies_of(by_block)
@@ -90,18 +96,22 @@ def check(agent: str, session: NativeSession) -> None:
     for path, data in session.files.items():
         lines = data.splitlines() if path.suffix == ".jsonl" else [data] if path.suffix == ".json" else []
         assert all(isinstance(json.loads(line), (dict, list)) for line in lines), agent
-    form = native_format(agent).format
-    if not form:
-        return
+    calls, results = map(Counter, calls_and_results(agent, session))
+    assert results <= calls, agent
+    assert max(calls.values(), default=1) == 1, agent
+
+
+def calls_and_results(agent: str, session: NativeSession) -> tuple[list[str], list[str]]:
+    """The ids of a session's calls, and of its results, as our importer reads them."""
     with tempfile.TemporaryDirectory() as name:
         assert installed(session, Path(name))
         recording = Recording(Path(name) / next(iter(session.files)))
-        events = [event for _, read in importers.conversations(recording, form) for event in read]
+        read = importers.conversations(recording, native_format(agent).format)
+        events = [event for _, conversation in read for event in conversation]
     parts = [part for event in events for message in said(event) for part in message.parts]
-    calls = Counter(part.call for part in parts if part.kind == "tool_use")
-    results = Counter(part.call for part in parts if part.kind == "tool_result")
-    assert results <= calls, agent
-    assert max(calls.values(), default=1) == 1, agent
+    return [part.call for part in parts if part.kind == "tool_use"], [
+        part.call for part in parts if part.kind == "tool_result"
+    ]
 
 
 def said(event: Event) -> tuple[Message, ...]:

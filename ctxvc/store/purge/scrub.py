@@ -225,6 +225,8 @@ class Scrub:
             fields["stub"] = row.stub.replace(row.handle, f"{row.id}@{fields['sha256'][:6]}")
             if row.sha256 in self.whole:
                 extra = {name: value for name, value in extra.items() if name in ("ctxvc", "source")}
+                if metadata := wire.own_metadata(extra):  # what repeats a call's arguments
+                    extra["ctxvc"] = {name: value for name, value in metadata.items() if name not in ("as", "original")}
             if row.kind == "thinking":
                 extra = {name: value for name, value in extra.items() if name != "signature"}
         # The part of an unchanged text that the label shows may stay too, even if shortened.

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ctxvc.core.ledger.block import Message
@@ -180,6 +181,21 @@ def test_a_block_is_erased_wherever_its_bytes_are(path: Path) -> None:
     sound(path)
     assert afresh(path)["B1"].startswith(b"[REDACTED:purged:")
     assert afresh(path)["B4"].startswith(b"$ cat\n[REDACTED:purged:")
+
+
+def test_of_an_erased_call_nothing_stays_in_what_its_row_notes(path: Path) -> None:
+    noted = {"tool": "edit_file", "of": {}, "arguments": {"old": SECRET}}
+    original = {"tool": "Edit", "arguments": {"old_string": SECRET}}
+    call = call_part("edit", "e1", json.dumps({"edits": [{"oldText": SECRET}]}).encode())
+    call = msgspec.structs.replace(call, extra={"ctxvc": {"as": noted, "original": original, "key": "m1"}})
+    with Store(path) as store:
+        with StoredSession.open(store, "demo") as session:
+            session.append(human("edit it"), Message(role="assistant", parts=(call,)), results(result("e1", "done")))
+        purge.purge(store, PurgeRequest(session="demo", blocks=("B2",)))
+    assert SECRET.encode() not in everything(path)
+    sound(path)
+    with Store(path) as store, StoredSession.open(store, "demo") as session:
+        assert session.ledger()["B2"].extra == {"ctxvc": {"key": "m1"}}
 
 
 def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Path) -> None:
