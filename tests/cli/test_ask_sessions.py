@@ -143,6 +143,15 @@ def test_hostile_text_stays_text(projects: Path, query: str) -> None:
     assert len([line for line in hits if line.startswith("[two/")]) >= 1
 
 
+def test_what_is_printed_is_text(run: Run, projects: Path) -> None:
+    theirs = f"two/s/main:{handle(projects / 'two', 's')}"
+    answer = f"Because\x1b[31m \u202eof\x9b1m it\x07 [{theirs}], \x1b[1mB1\x1b[0m."
+    replies = script(projects / "one", [call("read_block", block=theirs)], answer, answer)
+    printed = run("ask", "why?", "--all-projects", "--script", replies, folder=projects / "one").output
+    assert f"{theirs}" in printed and "the retry" in printed, "its label is that of the block"
+    assert not set(printed) & set("\x1b\u202e\x9b\x07\r")
+
+
 @pytest.mark.parametrize(
     ("block", "why"),
     [
