@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +37,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import address as addresses
 from ctxvc.store.read.address import Address
 from ctxvc.store.store import Store
+from ctxvc.store.timestamp import iso
 from ctxvc.tokens.meter import Meter
 
 SYSTEM = """\
@@ -175,10 +175,9 @@ class Recordings:
             since=arguments.since,
             until=arguments.until,
         )
-        before = len(self._unreadable)
         lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), filters)))
-        if more := len(self._unreadable) - before:
-            lines.append(f"({more} sessions could not be read)")
+        if self._unreadable:
+            lines.append(f"({len(self._unreadable)} sessions or projects could not be read)")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
     def _fitting(
@@ -188,6 +187,7 @@ class Recordings:
             return []
         now = time.time()
         results = []
+        errors: list[CtxvcError] = []
         for label, source in self._sources.items():
             narrowed = _narrowed(filters, label, source.sessions)
             if narrowed is None:
@@ -197,19 +197,20 @@ class Recordings:
                     results.append(
                         searched(
                             store, query, narrowed, now, FITTING, accepts=_counts, project=label,
-                            unreadable=self._unreadable, progress=progress,
+                            unreadable=errors, progress=progress,
                         )
                     )  # fmt: skip
             except CtxvcError as error:
                 if not label:
                     raise
-                self._unreadable.append(error)
+                errors.append(error)
+        before = {str(error) for error in self._unreadable}
+        self._unreadable.extend(error for error in errors if str(error) not in before)
         return best(results, now, FITTING)
 
     def _line(self, fitting: Fitting) -> str:
         row = fitting.place.row
-        day = datetime.fromtimestamp(fitting.time, timezone.utc).strftime("%Y-%m-%d")
-        where = f"[{_where(fitting.place)}:{row.handle}] {row.kind}, step {row.step}, {day}"
+        where = f"[{_where(fitting.place)}:{row.handle}] {row.kind}, step {row.step}, {iso(fitting.time)[:10]}"
         return f"{where}, line {fitting.line}: {one_line(fitting.text, LINE)}"
 
     # --- blocks

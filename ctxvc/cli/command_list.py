@@ -55,7 +55,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Agent": {
         "run": "Run a small agent on a task in this folder, within a budget.",
-        "ask": "Ask a recorded session a question; citations are checked.",
+        "ask": "Ask recorded sessions a question; citations are checked.",
         "replay": "Replay recorded sessions under policies and budgets, and compare.",
     },
     "Export": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.errors import Conflict, CtxvcError, Damaged
+from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound
 from ctxvc.inspection.bodies import StoredBody, bodies, has_parts, read, searchable
 from ctxvc.inspection.session_facts import SessionFacts
 from ctxvc.inspection.text_index import IndexedBody, NewBody, TextIndex, fact
@@ -86,7 +86,7 @@ class _Refresh:
                     self._size += len(new.text)
                     if self._size >= _BATCH:
                         self._write()
-            except Damaged as error:
+            except (Damaged, NotFound) as error:
                 self._unreadable.append(error)
                 continue
             self._done[name] = keys[name]

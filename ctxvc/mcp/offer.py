@@ -130,7 +130,7 @@ class SearchArguments(Arguments, frozen=True, kw_only=True):
         bool, _says('pattern is words and "phrases" instead; the 20 blocks that fit best, from an index')
     ] = False
     all_projects: Annotated[bool, _says("with rank: in every project of this person, if they allowed that")] = False
-    project: Annotated[str, _says("with all_projects: only projects in a folder of this name")] = ""
+    project: Annotated[str, _says("with all_projects: only the one in this folder, or in one of this name")] = ""
     kind: Annotated[str, _says("only blocks of this kind, as in user, tool_use, tool_result")] = ""
     agent: Annotated[str, _says("only sessions of this agent, as in codex")] = ""
     file: Annotated[str, _says("only calls that name this file, and their results")] = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from ctxvc.agent.tools.search import COUNTED, SHOWN, WIDTH, address_from
 from ctxvc.agent.tools.search import search as exact
@@ -70,9 +71,10 @@ def _ranked(session: Session, call: offer.SearchArguments, filters: Filters) -> 
             unreadable=unreadable,
         )  # fmt: skip
 
-    results = [] if call.project not in ("", session.store.path.parent.name) else [of(session.store)]
-    for path in known_stores.paths_with(session.store.path)[1:] if call.all_projects else ():
-        if call.project in ("", path.parent.name):
+    own = session.store.path
+    results = [of(session.store)] if _is_in(own, call.project) else []
+    for path in known_stores.paths_with(own)[1:] if call.all_projects else ():
+        if _is_in(path, call.project):
             try:
                 with Store(path) as store:
                     results.append(of(store, str(path.parent)))
@@ -92,6 +94,11 @@ def _ranked(session: Session, call: offer.SearchArguments, filters: Filters) -> 
     ]
     unfinished = f"{len(unreadable)} sessions or projects could not be read" if unreadable else ""
     return offer.Searched(session=session.name, found=matches, further_blocks=0, unfinished=unfinished)
+
+
+def _is_in(path: Path, project: str) -> bool:
+    """Whether the store is of a project in that folder, or in one of that name; of any, where it is empty."""
+    return project in ("", path.parent.name, str(path.parent))
 
 
 @contextmanager

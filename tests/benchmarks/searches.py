@@ -1,4 +1,4 @@
-"""Ranked search: the index's time and size, and how long an answer takes.
+"""Ranked search: the index's time and size, how long an answer takes, and how many of the best blocks it has.
 
 The recordings are stored again and again, each time as sessions of their own, with new ids in every body and at other
 times, until the texts are as large as wanted: `python -m tests.benchmarks.searches 2000` for 2,000 MB.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pygit2
 import pytest
 
 from ctxvc.agent import ask_sessions
@@ -142,6 +143,15 @@ def test_hostile_text_stays_text(projects: Path, query: str) -> None:
     assert len([line for line in hits if line.startswith("[two/")]) >= 1
 
 
+def test_what_is_printed_is_text(run: Run, projects: Path) -> None:
+    theirs = f"two/s/main:{handle(projects / 'two', 's')}"
+    answer = f"Because\x1b[31m \u202eof\x9b1m it\x07 [{theirs}], \x1b[1mB1\x1b[0m."
+    replies = script(projects / "one", [call("read_block", block=theirs)], answer, answer)
+    printed = run("ask", "why?", "--all-projects", "--script", replies, folder=projects / "one").output
+    assert f"{theirs}" in printed and "the retry" in printed, "its label is that of the block"
+    assert not set(printed) & set("\x1b\u202e\x9b\x07\r")
+
+
 @pytest.mark.parametrize(
     ("block", "why"),
     [
@@ -164,6 +174,22 @@ def test_what_cannot_be_read_is_answered(projects: Path, block: str, why: str) -
         assert outcome.error and why in outcome.output.decode()
         cited = recordings.cited(f"[{block if '@' in block else f'{block}@aaaaaa'}]")
     assert not any(citation.holds for citation in cited)
+
+
+def test_a_session_that_cannot_be_read_is_told_once_and_the_others_are_asked(
+    run: Run, projects: Path, sent: list[str]
+) -> None:
+    with Store(projects / "one" / FOLDER) as store:
+        repository, author = store.repository, pygit2.Signature("x", "x@localhost", 1, 0)
+        tree = repository.TreeBuilder()
+        tree.insert("ctxvc.json", repository.create_blob(b"{"), pygit2.enums.FileMode.BLOB)
+        damaged = repository.create_commit(None, author, author, "x", tree.write(), [])
+        repository.references.create("refs/heads/plan/main", damaged, force=True)
+    searches = [[call("search_sessions", query="retry")] for _ in range(2)]
+    result = run("ask", "the retry?", "--all", "--script", script(projects / "one", *searches, "No.", "No."),
+                 folder=projects / "one")  # fmt: skip
+    assert result.exit_code == 3 and "more)" not in result.stderr, result.output
+    assert "s/main:B1@" in sent[0] and "(1 sessions or projects could not be read)" in sent[1]
 
 
 def test_two_folders_of_one_name_have_two_labels() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from tests.cli.conftest import Run
 from tests.sharing.clones import everything, refs
@@ -183,3 +185,25 @@ def test_a_session_of_a_remote_is_shown_without_being_pulled(
     ):  # fmt: skip
         result = run("show", *words, "--remote", folder=other)
         assert result.exit_code == code and expected in result.stderr, result.stderr
+
+
+def test_a_question_about_a_remote_is_about_its_sessions_alone(
+    run: Run, project: Path, server: Path, tmp_path: Path
+) -> None:
+    for name in ("task", "later"):
+        spoken = tmp_path / "spoken.json"
+        spoken.write_text(json.dumps([{"content": f"A mongoose, {name}."}]))
+        ran(run, "run", "what is it?", "--name", name, "--yes", "--script", spoken, folder=project)
+        if name == "task":
+            shared(run, project, server)
+    search = {"type": "tool_use", "name": "search_sessions", "input": {"query": "mongoose"}}
+    spoken.write_text(json.dumps([{"content": [search]}, {"content": "No."}, {"content": "No."}]))
+
+    for options, sessions in ((("--remote", "origin"), {"task"}), (("--all",), {"task", "later"})):
+        asked = run("ask", "a mongoose?", *options, "--script", spoken, "--json", folder=project)
+        assert asked.exit_code == 1, "it cites nothing"
+        with Store(project / ".ctxvc") as store:
+            stored = StoredSession.for_reading(store, json.loads(asked.stdout)["session"])
+            read = b"\n".join(stored.body(row, "main") for row in stored.ledger("main").rows()).decode()
+        assert set(re.findall(r"^\[(\w+)/main:B", read, re.MULTILINE)) & {"task", "later"} == sessions
+    assert run("ask", "a mongoose?", "--remote", "nowhere", "--script", spoken, folder=project).exit_code == 1

@@ -269,12 +269,12 @@ def test_what_has_a_word_often_is_found_behind_many_newer_ones(store: Store, mon
     for name, most in (("LOOKED_AT", 3), ("_READ", 3), ("_ALONE", 3), ("_TOGETHER", 3)):
         monkeypatch.setattr(f"ctxvc.inspection.search.{name}", most)
     record(
-        store, "old", human("the dunlin " * 9), human("the dunlin of the moor, the dunlin, the dunlin of the moor " * 2)
+        store, "a", human("the dunlin " * 9), human("the dunlin of the moor, the dunlin, the dunlin of the moor " * 2)
     )
-    record(store, "new", *(human(f"a dunlin that is {number}") for number in range(12)))
+    record(store, "b", *(human(f"a dunlin that is {number}") for number in range(12)))
     found = [one.place.address for one in fitting(store, "dunlin", most=3)]
-    assert found[0] == "old/main:B1"
-    assert addresses(store, "dunlin moor")[0] == "old/main:B3"
+    assert found[0] == "a/main:B1"
+    assert addresses(store, "dunlin moor")[0] == "a/main:B3"
 
 
 @pytest.mark.parametrize(

@@ -284,8 +284,9 @@ def test_other_projects_are_searched_and_read_only_where_a_person_allowed_it(liv
     (first,) = [each for each in found if "project" in each]
     assert first["address"].startswith("demo/main:B1@")
     assert all(line["text"].isprintable() for each in found for line in each["lines"])
-    named = allowed("search", pattern="brown", rank=True, all_projects=True, project="shop").structured_content
-    assert [each["project"] for each in named["found"]] == [str(other)]
+    for name in ("shop", str(other)):
+        named = allowed("search", pattern="brown", rank=True, all_projects=True, project=name).structured_content
+        assert [each["project"] for each in named["found"]] == [str(other)]
 
     with Store(other / ".ctxvc") as store:
         before = store.all_tips()
