@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, TokenCount, described, table_of
+from ctxvc.cli.answers.window import WindowAnswer, window_answer
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens, counted
 from ctxvc.cli.terminal.charts import WIDTH
-from ctxvc.cli.terminal.status_table import WindowAnswer, dashboard_of, window_answer, window_facts
+from ctxvc.cli.terminal.status_table import dashboard_of, window_facts
 from ctxvc.core.display import decode, one_line
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View

@@ -8,17 +8,10 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.window import WindowAnswer, window_answer
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import safe
-from ctxvc.cli.terminal.status_table import (
-    Page,
-    WindowAnswer,
-    dashboard_lines,
-    dashboard_of,
-    page_of,
-    text_of,
-    window_answer,
-)
+from ctxvc.cli.terminal.status_table import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.window_percent import Occupancy, occupancy
