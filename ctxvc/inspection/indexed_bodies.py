@@ -209,7 +209,7 @@ def _times(stored: StoredSession, places: Iterable[Place]) -> dict[tuple[str, in
         at = None
         for commit in stored.store.first_parents(stored.tip(scope)):
             entry = revision.entry(stored.store, commit)
-            number = entry.trailers.get("Ctxvc-Step", "") if entry.op == "step" else ""
+            number = entry.trailers.get("Ctxvc-Step", "") if entry.trailers.get("Ctxvc-Op") == "step" else ""
             step = int(number) if _NUMBER.fullmatch(number) else -1
             if at is None:
                 times.update({(scope, number): entry.time for number in range(max(step, 0) + 1, newest + 1)})
