@@ -90,7 +90,7 @@ CORE = (
         "secrets",
         "plan",
     ),
-    *("scope", "policy", "engine"),
+    *("scope", "policy"),
 )
 
 #: The store's rooms and files: each imports only those before it. A file named on its own is not of its room here.
@@ -718,21 +718,3 @@ def test_every_name_that_a_module_offers_is_there() -> None:
         if not hasattr(importlib.import_module(name), offered)
     ]
     assert offering and not missing
-
-
-@pytest.mark.parametrize(
-    ("module", "former", "name"),
-    [
-        ("ctxvc.core.engine", "until", "fewest_actions"),
-        ("ctxvc.core.plan.plan", "Why", "RefusalReason"),
-        ("ctxvc.core.plan.timing", "Moment", "CommitDecision"),
-        ("ctxvc.agent.loop", "Why", "StopReason"),
-        ("ctxvc.policies", "actor_of", "actor_name"),
-        ("ctxvc.policies", "judged", "ask_timing"),
-        ("ctxvc.policies", "proposed", "ask_plan"),
-        ("ctxvc.policies", "units", "knob_units"),
-    ],
-)
-def test_a_name_that_got_a_better_one_is_there_for_one_version(module: str, former: str, name: str) -> None:
-    offering = importlib.import_module(module)
-    assert getattr(offering, former) is getattr(offering, name)

@@ -36,7 +36,6 @@ __all__ = [
     "Report",
     "StopReason",
     "Watcher",
-    "Why",
     "run",
 ]
 
@@ -44,8 +43,6 @@ __all__ = [
 #: `cut`: its replies were cut short too often; `steps`, `tokens`, `cost`: a limit was reached; `refused`: the provider
 #: would not go on; `stopped`: the person stopped it.
 StopReason = Literal["said", "full", "cut", "steps", "tokens", "cost", "refused", "stopped"]
-#: The former name of `StopReason`, kept for one version.
-Why = StopReason
 
 #: Times that a prompt is made smaller which the provider finds too long.
 _SHRINKS = 3

@@ -169,7 +169,7 @@ def is_shared(row: Row) -> bool:
 def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:
     """The commit that began a scope."""
     for entry in revision.history(store, tip):
-        if entry.trailers.get("Ctxvc-Op") == "scope" and store.reader.meta(entry.commit).scope == scope:
+        if entry.op == "scope" and store.reader.meta(entry.commit).scope == scope:
             return entry
     return None
 

@@ -158,7 +158,7 @@ class _Page:
         return _items(escaped(display.one_line(self._text(row, _NOTE), _NOTE)) for row in notes)
 
     def _departures(self) -> list[str]:
-        entries = [entry for entry in self._conversation.entries if entry.trailers.get("Ctxvc-Op") in _LEAVING]
+        entries = [entry for entry in self._conversation.entries if entry.op in _LEAVING]
         lines = []
         for entry in reversed(entries):
             reason = entry.trailers.get("Ctxvc-Reason", "")

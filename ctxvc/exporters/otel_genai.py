@@ -116,7 +116,7 @@ class _Scope:
         store, room = self._conversation.store, _MOST_INPUT
         steps = []
         for entry in self._conversation.entries:
-            if entry.trailers.get("Ctxvc-Op") != "step":
+            if entry.op != "step":
                 continue
             number = store.reader.meta(entry.commit).counters.step
             rows = self._conversation.ledger.of_step(number)

@@ -83,7 +83,7 @@ def _turned(before: Row, after: Row) -> str:
 
 def _operation(entry: Entry | None) -> str:
     """Of a commit that names the block and leaves it as it is."""
-    operation = entry.trailers.get("Ctxvc-Op", "") if entry else ""
+    operation = entry.op if entry else ""
     return {"recover": "read"}.get(operation, operation or "named")
 
 
@@ -109,7 +109,7 @@ def _asks(row: Row) -> bool:
 
 def _beside(entry: Entry | None) -> bool:
     """Whether it came with something else than a step: after that step's reply."""
-    return entry is not None and entry.trailers.get("Ctxvc-Op") != "step"
+    return entry is not None and entry.op != "step"
 
 
 def _calls(ledger: Ledger) -> int:

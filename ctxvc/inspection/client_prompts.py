@@ -53,10 +53,8 @@ def comparison(store: Store, since: float) -> Comparison:
         tokens_of_client=sum(sizes),
         dollars=_total(cost.dollars for cost in costs),
         dollars_of_client=_total(_dollars_of_client(costs)),
-        removed=sum(
-            _blocks(entry) for entry in ordered if entry.trailers.get("Ctxvc-Op") in ("archive", "plan", "mask")
-        ),
-        recovered=sum(entry.trailers.get("Ctxvc-Op") == "recover" for entry in ordered),
+        removed=sum(_blocks(entry) for entry in ordered if entry.op in ("archive", "plan", "mask")),
+        recovered=sum(entry.op == "recover" for entry in ordered),
     )
 
 

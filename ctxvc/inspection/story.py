@@ -36,7 +36,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def op(self) -> str:
-        return self.entry.trailers.get("Ctxvc-Op", "")
+        return self.entry.op
 
     @property
     def actor(self) -> str:
@@ -117,7 +117,7 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
                 steps.setdefault(row.step, []).append(row)
             scopes[meta.scope] = steps, _reader(store, entry.commit)
         steps, body_of = scopes[meta.scope]
-        is_step = entry.trailers.get("Ctxvc-Op") == "step"
+        is_step = entry.op == "step"
         rows = steps.get(meta.counters.step, ()) if is_step else ()
         yield Moment(entry=entry, meta=meta, rows=rows, cost=call_cost(store, entry), body_of=body_of)
 

@@ -31,7 +31,7 @@ class CallCost(NamedTuple):
     @property
     def by_planner(self) -> bool:
         """Whether a policy asked, rather than the agent."""
-        return self.entry.trailers.get("Ctxvc-Op") == "ask"
+        return self.entry.op == "ask"
 
 
 class TotalCost(NamedTuple):
@@ -98,7 +98,7 @@ def _entries(store: Store, tips: Iterable[str], *, own: bool) -> Iterator[Entry]
             seen.add(commit)
             entry = revision.entry(store, commit)
             yield entry
-            if own and entry.trailers.get("Ctxvc-Op") == "scope":
+            if own and entry.op == "scope":
                 break
 
 

@@ -26,25 +26,18 @@ __all__ = [
     "Composed",
     "Load",
     "actor_name",
-    "actor_of",
     "after",
     "ask_plan",
     "ask_timing",
     "asking",
     "joined",
-    "judged",
     "knob_units",
     "knobs",
     "parse",
-    "proposed",
     "protecting",
     "spec",
-    "units",
     "word",
 ]
-
-#: The former names, kept for one version.
-actor_of, judged, proposed, units = actor_name, ask_timing, ask_plan, knob_units
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (

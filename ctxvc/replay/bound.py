@@ -64,6 +64,5 @@ def foreseen(prepared: Prepared, setup: Setup, entry: Oracle, room: Room) -> Res
 
 
 def _prompts(prepared: Prepared, room: Room, *, results_only: bool) -> Iterator[Prompt]:
-    rule = oracle.belady if results_only else oracle.oracle
-    own = prepared.lookup.uses, prepared.tokens, room.budget
-    return rule(prepared.conversation, *own, *room.marks, overhead=room.overhead)
+    own = prepared.lookup.uses, prepared.tokens, room.budget, *room.marks
+    return oracle.oracle(prepared.conversation, *own, overhead=room.overhead, results_only=results_only)

@@ -166,7 +166,7 @@ def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
         session.stored.finish()  # of a step that the recording leaves open, all that was done is in the journal alone
         session.stored.flush()
         entries = revision.history(session.store, session.stored.tip())
-        counts = Counter((entry.trailers.get("Ctxvc-Op", ""), entry.actor) for entry in entries)
+        counts = Counter((entry.op, entry.actor) for entry in entries)
     events: dict[str, dict[str, int]] = {}
     for (operation, actor), count in sorted(counts.items()):
         if operation not in _NO_EVENTS:

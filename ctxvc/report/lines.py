@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
     @property
     def op(self) -> str:
-        return self.entry.trailers.get("Ctxvc-Op", "")
+        return self.entry.op
 
     @property
     def actor(self) -> str:
@@ -120,7 +120,7 @@ def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
     for entry in revision.trace(store, tips):
         parent = entry.parents[0] if entry.parents else ""
         line = by_commit.get(parent)
-        if line is None or line.tip != parent or entry.trailers.get("Ctxvc-Op") in BEGINNING:
+        if line is None or line.tip != parent or entry.op in BEGINNING:
             line = Line(len(own), store.reader.meta(entry.commit).scope, line, [entry])
             own.append(line)
         else:

@@ -48,7 +48,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
         if sent and (commit := _rendering(store, entry.commit, sent.later, newer)):
             there = revision.at(store, commit)
             return msgspec.structs.replace(there, ledger=up_to(there.ledger, sent.last))
-        if entry.trailers.get("Ctxvc-Op") == "step":
+        if entry.op == "step":
             break
         newer.append(entry.commit)
     return msgspec.structs.replace(snapshot, ledger=up_to(snapshot.ledger, _before_reply(snapshot.ledger)))

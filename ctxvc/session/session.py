@@ -326,11 +326,6 @@ class Session:
         return self.stored.name
 
     @property
-    def writer(self) -> StoredSession:
-        """The old name of `stored`; goes with the next version."""
-        return self.stored
-
-    @property
     def scope(self) -> str:
         """The scope that this session is in."""
         return self.stored.scope

@@ -137,7 +137,7 @@ class _Session:
         ended: int | None = None
         leaving: dict[str, int] = {}
         for entry in line.entries:
-            op = entry.trailers.get("Ctxvc-Op", "")
+            op = entry.op
             if op in ("step", "ask"):
                 reply: list[Row] = []
                 waits = _NO_WAITS
@@ -184,7 +184,7 @@ class _Session:
                 agent=self._agent,
                 model=_one_line((cost.model if cost else entry.trailers.get("Ctxvc-Model", "")) or self._model),
                 branch=self._branch,
-                planner=entry.trailers.get("Ctxvc-Op") == "ask",
+                planner=entry.op == "ask",
                 has_usage=cost is not None,
                 fresh=cost.usage.fresh if cost else 0,
                 cache_read=cost.usage.read if cost else 0,
@@ -201,7 +201,7 @@ class _Session:
                 changed=_one_line(entry.trailers.get("Ctxvc-Changed", "")),
             )
         )
-        is_agents = entry.trailers.get("Ctxvc-Op") == "step"
+        is_agents = entry.op == "step"
         return _Call(entry, cost.usage if cost else Usage()) if is_agents else former
 
     def _add_event(self, line: Line, entry: Entry, op: str, step: int) -> None:

@@ -91,7 +91,7 @@ def newest(store: Store, snapshot: Snapshot) -> tuple[Call | None, Call | None]:
     call: Call | None = None
     for entry in islice(revision.history(store, snapshot.commit), NEAR):
         usage = models.usage_of(entry.usage)
-        if entry.trailers.get("Ctxvc-Op") != "step" or (call and not usage.prompt):
+        if entry.op != "step" or (call and not usage.prompt):
             continue
         if (found := _call(store, snapshot, entry, usage)) is None:
             continue
@@ -150,5 +150,5 @@ def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int,
 def counted_sizes(store: Store, commit: str) -> list[int]:
     """The sizes of the newest prompts that the provider counted, oldest first."""
     entries = islice(revision.history(store, commit), _MOST)
-    sizes = [models.usage_of(entry.usage).prompt for entry in entries if entry.trailers.get("Ctxvc-Op") == "step"]
+    sizes = [models.usage_of(entry.usage).prompt for entry in entries if entry.op == "step"]
     return [tokens for tokens in reversed(sizes) if tokens]

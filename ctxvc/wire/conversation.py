@@ -270,8 +270,8 @@ class Conversation:
             return ""
         store, first = self.stored.store, ""
         for entry in islice(revision.history(store, self.stored.tip()), _BACK):
-            if entry.trailers.get("Ctxvc-Op") != "step":
-                is_beginning = entry.trailers.get("Ctxvc-Op") in ("session", "scope")
+            if entry.op != "step":
+                is_beginning = entry.op in ("session", "scope")
                 first = entry.commit if is_beginning and not len(store.reader.ledger(entry.commit)) else first
                 continue
             earlier = self._prompt_at(entry.commit)

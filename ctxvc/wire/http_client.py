@@ -354,12 +354,12 @@ class _Merging(_Body):
 
     def __init__(self, way: _Way, request: httpx2.Request, stream: Any, answer: ManagedAnswer, report: _Report) -> None:
         self._way, self._request, self._answer, self._report = way, request, answer, report
-        self._read(stream)
+        self._open(stream)
         self._is_over = False
         #: Whether something of ours failed before the client has got anything.
         self.failed = False
 
-    def _read(self, stream: Any) -> None:
+    def _open(self, stream: Any) -> None:
         self._stream = self._way.body(stream)
         self._chunks = aiter(self._stream)
 
@@ -397,7 +397,7 @@ class _Merging(_Body):
         except httpx2.TransportError:
             self._answer.broke()
             return False
-        self._read(response.extensions[_PART])
+        self._open(response.extensions[_PART])
         if self._answer.begin(response.status_code, _pairs(response.headers)):
             return True
         self._answer.broke()

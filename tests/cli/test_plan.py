@@ -137,12 +137,12 @@ def test_a_plan_says_what_it_would_cost_in_cache_under_every_policy(run: Run, lo
 def test_the_moment_of_a_policy_of_ones_own_is_reckoned_too(run: Run, longer: Path) -> None:
     own = longer / "own.py"
     own.write_text(
-        "from ctxvc.core.plan.timing import Moment\n"
+        "from ctxvc.core.plan.timing import CommitDecision\n"
         "from ctxvc.policies.baselines import Clear\n"
         "class Mine(Clear, frozen=True, kw_only=True):\n"
         '    name = "mine"\n'
         "    def moment(self, view, tried):\n"
-        '        return Moment(True, "it is time")\n'
+        '        return CommitDecision(True, "it is time")\n'
     )
     planned = answer(run, longer, "plan", "--policy", "own.py:Mine:trigger=0.1,keep=1", "--budget", "9000")
     assert planned["moment"].startswith("it is time; ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, combinations
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ctxvc.replay.conversation import Conversation, Prompt, conversations
 from ctxvc.replay.measures import oracle as module
-from ctxvc.replay.measures.oracle import ORDERS, belady, oracle
+from ctxvc.replay.measures.oracle import ORDERS, oracle
 from ctxvc.replay.measures.uses import Use, uses
 from tests.replay.talk import talk
 
@@ -22,6 +22,8 @@ from tests.replay.talk import talk
 #: most. Over 20,000 of them: 99.8 %, in 0.7 %
 SHARE, SHORT = 0.99, 0.02
 SESSIONS = 600
+
+belady = partial(oracle, results_only=True)
 
 
 def use(call: int, *blocks: int, nt: bool = True, at_risk: bool = False) -> Use:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import Item, TokenCount, described
+from ctxvc.cli.answers.shared import Item, TokenCount, described, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.options.policy_option import model_of, parsed
-from ctxvc.cli.output import Column, Output, Table, counted, safe
+from ctxvc.cli.output import Column, Output, counted, safe
 from ctxvc.errors import CtxvcError
 
 if TYPE_CHECKING:
@@ -46,19 +46,43 @@ class ShareItem(Item, frozen=True, kw_only=True):
     high: float
 
 
+def _share(item: ShareItem) -> str:
+    if item.share is None:
+        return ""
+    return f"{100 * item.share:.1f} % ({100 * item.low:.0f}-{100 * item.high:.0f})"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
 class JudgedItem(Item, frozen=True, kw_only=True):
     """A policy's plans at a budget, as a model judged them."""
 
+    TABLE = "policy budget samples prune no_impact by_strings kappa overall uncertain unusable"
+
     model: str
-    policy: str
-    budget: TokenCount
-    samples: int
-    unusable: Annotated[int, described("answers that did not match the schema")]
-    uncertain: int
-    no_impact: Annotated[ShareItem, described("plans that leave the recorded later calls supported")]
+    policy: Annotated[str, Column("judged", least=14)]
+    budget: Annotated[TokenCount, Column("budget", right=True, cell="{:,}".format)]
+    samples: Annotated[int, Column("plans", right=True, rank=1)]
+    unusable: Annotated[int, described("answers that did not match the schema"), Column("unusable", right=True)]
+    uncertain: Annotated[int, Column("uncertain", right=True)]
+    no_impact: Annotated[
+        ShareItem, described("plans that leave the recorded later calls supported"), Column("no impact", cell=_share)
+    ]
     certain: Annotated[ShareItem, described("the same, without the uncertain answers")]
-    prune: Annotated[float | None, described("share of the prompt that a plan freed")]
-    overall: Annotated[float | None, described("mean score, 0 to 5")]
+    prune: Annotated[
+        float | None, described("share of the prompt that a plan freed"), Column("prune", right=True, cell=_percent)
+    ]
+    overall: Annotated[float | None, described("mean score, 0 to 5"), Column("score", right=True, rank=2, cell=_number)]
     dimensions: Annotated[dict[str, float], described("mean scores, 0 to 5")]
     confidence: float | None
     culprits: Annotated[list[str], described("the block missed most, for plans with an impact")]
@@ -66,7 +90,12 @@ class JudgedItem(Item, frozen=True, kw_only=True):
     only_judge: int
     only_measure: int
     neither: int
-    kappa: Annotated[float | None, described("Cohen's, of the two")]
+    kappa: Annotated[float | None, described("Cohen's, of the two"), Column("kappa", right=True, rank=3, cell=_number)]
+
+    @property
+    def by_strings(self) -> Annotated[float | None, Column("by strings", right=True, rank=4, cell=_percent)]:
+        """The share of plans without impact by exact strings."""
+        return (self.both + self.only_measure) / self.no_impact.total if self.no_impact.total else None
 
 
 class PreferredItem(Item, frozen=True, kw_only=True):
@@ -92,13 +121,17 @@ class PreferredItem(Item, frozen=True, kw_only=True):
 class PerceivedItem(Item, frozen=True, kw_only=True):
     """How a model told one quantity of a prompt."""
 
+    TABLE = "quantity dashboard questions error right unusable"
+
     model: str
-    quantity: Annotated[str, described("`total`, `block`, `pairwise` or `recency`")]
-    dashboard: Annotated[bool, described("whether it saw the dashboard")]
-    questions: int
-    unusable: int
-    error: Annotated[float | None, described("median relative error of sizes")]
-    right: Annotated[ShareItem, described("exact answers")]
+    quantity: Annotated[str, described("`total`, `block`, `pairwise` or `recency`"), Column("quantity")]
+    dashboard: Annotated[bool, described("whether it saw the dashboard"), Column("dashboard", cell=_yes)]
+    questions: Annotated[int, Column("questions", right=True)]
+    unusable: Annotated[int, Column("unusable", right=True)]
+    error: Annotated[
+        float | None, described("median relative error of sizes"), Column("error", right=True, cell=_number)
+    ]
+    right: Annotated[ShareItem, described("exact answers"), Column("right", cell=_share)]
 
 
 class ModelAnswers(Item, frozen=True, kw_only=True):
@@ -160,7 +193,7 @@ def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
     """The figures for a person."""
     if answer.judged:
         yield ""
-        yield from output.table_lines(_judged_table(answer.judged))
+        yield from output.table_lines(table_of(JudgedItem, answer.judged))
     for one in answer.preferred:
         yield ""
         yield f"{safe(one.first)} against {safe(one.second)} at {one.budget:,} tokens, {counted(one.cuts, 'cut')}:"
@@ -171,7 +204,7 @@ def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
         )
     if answer.perceived:
         yield ""
-        yield from output.table_lines(_perceived_table(answer.perceived))
+        yield from output.table_lines(table_of(PerceivedItem, answer.perceived))
     if not (answer.judged or answer.perceived):
         yield ""
         yield "nothing to ask about: no prompt exceeds the budget, or no plan frees 30 % there"
@@ -215,50 +248,3 @@ def _note_left_out(app: App, task: Inquiry) -> None:
             f"not everything was asked: the next cut needs {counted(task.wanting, 'question')}, and {task.left} are "
             "left (hint: continue with a larger --judge-most)"
         )
-
-
-def _judged_table(items: Sequence[JudgedItem]) -> Table:
-    columns = (
-        *(Column("judged", least=14), Column("budget", right=True), Column("plans", right=True, rank=1)),
-        *(Column("prune", right=True), Column("no impact"), Column("by strings", right=True, rank=4)),
-        *(Column("kappa", right=True, rank=3), Column("score", right=True, rank=2)),
-        *(Column("uncertain", right=True), Column("unusable", right=True)),
-    )
-    rows = [
-        [
-            *(item.policy, f"{item.budget:,}", str(item.samples), _percent(item.prune), _share(item.no_impact)),
-            _percent((item.both + item.only_measure) / item.no_impact.total if item.no_impact.total else None),
-            *(_number(item.kappa), _number(item.overall), str(item.uncertain), str(item.unusable)),
-        ]
-        for item in items
-    ]
-    return Table(columns, rows)
-
-
-def _perceived_table(items: Sequence[PerceivedItem]) -> Table:
-    columns = (
-        *(Column("quantity"), Column("dashboard"), Column("questions", right=True)),
-        *(Column("error", right=True), Column("right"), Column("unusable", right=True)),
-    )
-    rows = [
-        [
-            *(item.quantity, "yes" if item.dashboard else "no", str(item.questions)),
-            *(_number(item.error), _share(item.right), str(item.unusable)),
-        ]
-        for item in items
-    ]
-    return Table(columns, rows)
-
-
-def _share(item: ShareItem) -> str:
-    if item.share is None:
-        return ""
-    return f"{100 * item.share:.1f} % ({100 * item.low:.0f}-{100 * item.high:.0f})"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

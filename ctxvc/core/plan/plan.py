@@ -14,8 +14,6 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 RefusalReason = Literal[
     "unknown", "open", "pinned", "human", "gone", "no saving", "protected", "level", "stale", "no room", "not allowed"
 ]
-#: The former name of `RefusalReason`, kept for one version.
-Why = RefusalReason
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

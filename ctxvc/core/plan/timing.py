@@ -43,10 +43,6 @@ class CommitDecision(msgspec.Struct, frozen=True):
     cost: float = 0.0
 
 
-#: The former name of `CommitDecision`, kept for one version.
-Moment = CommitDecision
-
-
 class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 

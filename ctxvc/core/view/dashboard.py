@@ -85,11 +85,6 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
         return self.overhead + self.conversation + self.dashboards
 
     @property
-    def window(self) -> int:
-        """The former name of `limit`, kept for one version."""
-        return self.limit
-
-    @property
     def percent(self) -> int:
         """Of the limit, floored, at most 100."""
         return min(100, self.used * 100 // self.limit) if self.limit > 0 else 100

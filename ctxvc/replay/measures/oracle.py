@@ -27,6 +27,7 @@ def oracle(
     low: float,
     *,
     overhead: int = 0,
+    results_only: bool = False,
 ) -> Iterator[Prompt]:
     """The prompts of a chooser that knows which uses are to come: an upper reference for policies at these marks.
 
@@ -43,27 +44,11 @@ def oracle(
     and thinking of earlier turns, which an engine takes out itself, costs nothing unless it holds what is used later.
     It is below the best of all choices, as it is greedy: of three ways to value a block, the one that keeps the most
     non-trivial uses is given, and of equal ones the one that keeps the most at risk.
+
+    With `results_only` it chooses from the results of tools alone, as Belady's rule for results could at best. Calls
+    and texts leave only where a prompt without old results is still over the budget: oldest first, as a guard does it.
     """
-    future = _Future(conversation, uses, tokens, results_only=False)
-    return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
-
-
-def belady(
-    conversation: Conversation,
-    uses: Iterable[Use],
-    tokens: Sequence[int],
-    budget: int,
-    high: float,
-    low: float,
-    *,
-    overhead: int = 0,
-) -> Iterator[Prompt]:
-    """As `oracle`, but only results of tools are chosen from: the best that a rule for results could do.
-
-    Calls and texts leave only where a prompt without old results is still over the budget: oldest first, as a guard
-    does it.
-    """
-    future = _Future(conversation, uses, tokens, results_only=True)
+    future = _Future(conversation, uses, tokens, results_only=results_only)
     return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
 
 

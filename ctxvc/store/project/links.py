@@ -163,7 +163,7 @@ class Step(NamedTuple):
 def steps(store: Store, tip: str) -> Iterator[Step]:
     """The steps in a commit's history, newest first."""
     for entry in revision.history(store, tip):
-        if entry.trailers.get("Ctxvc-Op") == "step":
+        if entry.op == "step":
             yield Step(store.reader.meta(entry.commit).counters.step, entry.time, entry.commit)
 
 

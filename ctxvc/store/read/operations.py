@@ -95,7 +95,7 @@ def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
         if change.op in BEGINNING:
             return
     for entry in revision.history(stored.store, stored.tip(scope)):
-        op = entry.trailers.get("Ctxvc-Op", "")
+        op = entry.op
         operation = Operation(
             index=index,
             op=op,

@@ -58,6 +58,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     time: int
 
     @property
+    def op(self) -> str:
+        """The operation that the commit is of, as in `step`; empty if it names none."""
+        return self.trailers.get("Ctxvc-Op", "")
+
+    @property
     def usage(self) -> dict[str, int]:
         """The provider's usage of the call, under its own names; empty if the commit is not that of a call.
 
@@ -308,7 +313,7 @@ def replies(store: Store, entries: Iterable[Entry]) -> dict[int, Reply]:
     """Step → its reply, of the newest first in `entries`."""
     by_step: dict[int, Reply] = {}
     for entry in entries:
-        if entry.trailers.get("Ctxvc-Op") == "step":
+        if entry.op == "step":
             step = store.reader.meta(entry.commit).counters.step
             by_step.setdefault(step, Reply(entry.time, entry.trailers.get("Ctxvc-Model", ""), entry.usage))
     return by_step
@@ -325,7 +330,7 @@ def sent_body(stored: StoredSession, snapshot: Snapshot) -> bytes:
         pieces: Mapping[str, str | bytes] = stored.pieces(snapshot.scope)
     else:
         step = next(
-            (entry for entry in history(store, snapshot.commit) if entry.trailers.get("Ctxvc-Op") == "step"),
+            (entry for entry in history(store, snapshot.commit) if entry.op == "step"),
             None,
         )
         pieces = store.reader.pieces(step.commit) if step else {}
