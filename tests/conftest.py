@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from ctxvc.store.git import program
 from ctxvc.store.store import Store, create
@@ -42,6 +43,10 @@ _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile", None) in (None, "same"):
+        # Else numbers and words of all 600 sources are tried too: each process parses them, and a change to any of them
+        # changes the examples of all tests.
+        providers._get_local_constants = lambda: providers._local_constants
     # What a shell starts in the background ignores ^C, and so would every process that a test starts and interrupts.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -27,6 +27,7 @@ _BOUND = (
     ' `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".'
 )
 _DROPPED, _ALLOWED = "thinking_dropped", "thinking_mismatch_allowed"
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _OPEN = (
     "messages.{}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These"
     " blocks must remain as they were in the original response."
@@ -226,7 +227,8 @@ def _references(value: object) -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"))
+    text = _ENCODER.encode(value)
+    return _ENCODER.encode(_plain(value)) if ".0" in text or "e+" in text else text
 
 
 def _plain(value: object) -> object:

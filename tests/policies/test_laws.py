@@ -81,7 +81,8 @@ def own(files: Sequence[Path], words: str, count: int) -> list[tuple[Path, int]]
 def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     policy = parse(words)
     done = 0
-    for file, number in [*own(sample(), words, 2), *own(trajectories(), words, 2)]:
+    files = [file for file in trajectories() if file.stat().st_size < 120_000]  # -m slow takes all
+    for file, number in [*own(sample(), words, 2), *own(files, words, 2)]:
         recorded = run(file)
         for budget in {BUDGETS[0], BUDGETS[(ALL.index(words) + number) % len(BUDGETS)]}:
             tried = check(policy, recorded.view(budget), recorded)
