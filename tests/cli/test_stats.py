@@ -53,7 +53,7 @@ def test_the_lines_add_up_to_the_total(by: str, run: Run, project: Path) -> None
     total = told["total"]
     columns = [tokens(item) for item in told["items"]]
     assert tuple(map(sum, zip(*columns, strict=True))) == tokens(total) and total["calls"] > 4
-    for name in ("cost", "waited", "tool_calls", "failed"):
+    for name in ("cost", "waited_model", "waited_tools", "tool_calls", "failed"):
         if not (by == "file" and name in ("tool_calls", "failed")):
             assert sum(item[name] or 0 for item in told["items"]) == pytest.approx(total[name]), name
     if by not in DIVIDING:

@@ -8,7 +8,6 @@ import msgspec
 
 import ctxvc
 from ctxvc.cli.commands.stats import Statistics, StatsItem, time_text
-from ctxvc.cli.output import counted
 from ctxvc.core.display import human_tokens
 from ctxvc.report import data
 from ctxvc.store import timestamp
@@ -44,9 +43,13 @@ def _sentence(total: StatsItem) -> str:
     if not total.calls:
         return "No calls of a model."
     return (
-        f"{counted(total.sessions, 'session')} made {counted(total.calls, 'call')} in {counted(total.turns, 'turn')}, "
-        f"with {counted(total.tool_calls, 'tool call')}, of which {total.failed:,} failed."
+        f"{_many(total.sessions, 'session')} made {_many(total.calls, 'call')} in {_many(total.turns, 'turn')}, with "
+        f"{_many(total.tool_calls, 'tool call')}, of which {total.failed:,} failed."
     )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _numbers(total: StatsItem) -> list[data.Number]:
@@ -68,7 +71,7 @@ def _numbers(total: StatsItem) -> list[data.Number]:
 def _notes(total: StatsItem) -> list[str]:
     notes = []
     if total.uncounted:
-        notes.append(f"{counted(total.uncounted, 'call')} without the provider’s count: their tokens are not in it.")
+        notes.append(f"{_many(total.uncounted, 'call')} without the provider’s count: their tokens are not in it.")
     if total.unpriced:
-        notes.append(f"{counted(total.unpriced, 'call')} of a model without a known price.")
+        notes.append(f"{_many(total.unpriced, 'call')} of a model without a known price.")
     return notes

@@ -2,7 +2,7 @@
 import { empty, h, replace, svg } from "./dom.js";
 import { footer, header, newPage } from "./header.js";
 import { verdict } from "./overview.js";
-import { money, percent, short, whole } from "./text.js";
+import { percent, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, onView, view } from "./view.js";
 
@@ -23,7 +23,7 @@ export function statsPage(page, raw, { asked = null, actions = [] } = {}) {
   const known = { __proto__: null, ...raw.groups };
   const names = NAMES.filter((name) => asked || known[name]);
   const choice = h("select", { "aria-label": "By", id: "stats-by" }, names.map((name) => h("option", { value: name }, `by ${name}`)));
-  const place = h("div", { id: "stats", "aria-live": "polite" });
+  const place = h("div", { id: "stats", class: "screen", "aria-live": "polite" });
   const main = h("main", { class: "frame", id: "main", tabindex: "-1" }, verdict(raw),
     raw.verdict.numbers.length ? [h("div", { class: "filters" }, choice), place] : empty("No calls", "Nothing that is stored here called a model. `ctxvc import` takes in what was recorded."),
     footer(raw, { live: asked !== null }));
@@ -118,4 +118,4 @@ function time(seconds) {
 }
 
 const prompt = (item) => item.fresh + item.cache_read + item.cache_written;
-const dollars = (amount) => (amount === null ? "–" : money(amount));
+const dollars = (amount) => (amount === null ? "–" : `$${amount.toLocaleString("en-GB", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`);
