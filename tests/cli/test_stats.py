@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By
 from tests.cli.conftest import STEERING, Run, answer
 from tests.tables.recorded_usage import summed
+from tests.tables.recorded_waits import waits
 
 #: Those that divide a call: what is no call's own is in none of their lines.
 DIVIDING = ("tool", "file")
@@ -44,6 +46,20 @@ def test_the_sums_are_those_of_a_script_that_reads_the_recordings(
     assert tokens(told["total"]) == every
     assert told["total"]["cost"] == pytest.approx(dollars, abs=0.0001)
     assert told["total"]["sessions"] == len(files)
+    if place.endswith(("claude-code", "pi")):
+        model, tools = map(sum, zip(*map(waits, files), strict=True))
+        assert (told["total"]["waited_model"], told["total"]["waited_tools"]) == (model, tools)
+
+
+def test_what_has_no_times_waited_for_an_unknown_time(run: Run, tmp_path: Path) -> None:
+    lines = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}] * 2
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps({"model": "gpt-5", "messages": lines}))
+    run("init", folder=tmp_path)
+    assert run("import", "--final", file, folder=tmp_path).exit_code == 0
+
+    total = answer(run, tmp_path, "stats")["total"]
+    assert (total["calls"], total["waited_model"], total["waited_tools"]) == (2, None, None)
 
 
 @pytest.mark.parametrize("by", [by for by in get_args(By) if by])

@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -73,12 +72,9 @@ def _shared(app: App, store: Store, name: str) -> tuple[str, str, Shared]:
     Raises: NotFound; as `indexes.fetch`.
     """
     from ctxvc.cli.remotes import remote_sessions
-    from ctxvc.sharing import browse, indexes, remotes
+    from ctxvc.sharing import remotes
 
     remote = remotes.find(store, name)
     remote_sessions.fetched(app, remote)
-
-    def shared(_: Store) -> Mapping[str, Mapping[str, str]]:
-        return {name: one.entry.scopes for name, one in browse.newest(indexes.cached(remote.address)).items()}
-
-    return f"{app.folder.name} on {remote.name}", f"ctxvc ui --remote {shlex.quote(remote.name)}", shared
+    command = f"ctxvc ui --remote {shlex.quote(remote.name)}"
+    return f"{app.folder.name} on {remote.name}", command, lambda: remote_sessions.tips(remote)

@@ -44,8 +44,8 @@ _RETRY = 50
 _RUNNING = 120
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _Asked = TypeVar("_Asked")
-#: The sessions of a remote that a store knows of, each with the tips of its scopes there.
-Shared = Callable[[Store], Mapping[str, Mapping[str, str]]]
+#: Gives the sessions of a remote as far as its indexes were fetched, each with the tips of its scopes there.
+Shared = Callable[[], Mapping[str, Mapping[str, str]]]
 
 
 class Access:
@@ -151,7 +151,7 @@ class Live:
             items, unlisted = session_items(store, unreadable, seconds=seconds)
             problems = [phrases.message(error) for error in unreadable]
             if self._shared:
-                shared = self._shared(store)
+                shared = self._shared()
                 items = [item for item in items if item.name in shared]
                 if missing := sum(not store.has(name) for name in shared):
                     problems.append(
@@ -170,7 +170,7 @@ class Live:
         if by not in NAMES:
             raise BadInput(f"nothing is by {by[:20]!r}", hint=f"it can be by {', '.join(NAMES)}")
         with self._store() as store:
-            only = self._shared(store) if self._shared else None
+            only = self._shared() if self._shared else None
             sessions = stats.summed(store, by, [])  # type: ignore[arg-type]
             source = Source(str(store.path.parent), sessions, remotes.writers(store))
         page = stats_page([answer_of([source], by, only=only)], title=self._project, command=self._command)  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ class Live:
         """What a remote has of a session, as far as it is here; none without a remote. Raises: NotFound."""
         if not self._shared:
             return ()
-        scopes = self._shared(stored.store)[stored.name]
+        scopes = self._shared()[stored.name]
         tips = [tip for tip in scopes.values() if tip in stored.store.repository]
         if not tips:
             raise NotFound(f"what the remote has of {stored.name} is not here yet", hint="`ctxvc pull` brings it")
@@ -214,7 +214,7 @@ class Live:
     def _opened(self, name: str) -> Iterator[StoredSession]:
         """A session by its full name. Raises: NotFound, Damaged."""
         with self._store() as store:
-            if not name or not store.has(name) or (self._shared and name not in self._shared(store)):
+            if not name or not store.has(name) or (self._shared and name not in self._shared()):
                 raise NotFound(f"no session {name[:80]!r}", hint="reload the list")
             stored = StoredSession.open(store, name)
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ctxvc.cli.answers.shared import RemoteSession, RemoteSessions, struct_of, table_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import counted, safe
@@ -60,6 +62,11 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
             pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
             app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+
+
+def tips(remote: Remote) -> Mapping[str, Mapping[str, str]]:
+    """The sessions of a remote as its indexes were fetched last, each with the tips of its scopes there."""
+    return {name: one.entry.scopes for name, one in browse.newest(indexes.cached(remote.address)).items()}
 
 
 def fetched(app: App, remote: Remote) -> Indexes:
