@@ -207,3 +207,10 @@ def test_pull_watch_takes_in_what_comes_and_keeps_the_table_fresh(
     result = run("pull", "--watch", "60", folder=other)
     assert result.exit_code == 130 and "demo: main of laptop" in result.stdout
     assert len(list((other / FOLDER / TABLE / "calls").rglob("writer=laptop/*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/table", "gs://bucket/table", "https://host/table"])
+def test_a_table_is_written_into_folders_alone(address: str, run: Run, project: Path) -> None:
+    result = run("export", "--format", "parquet", "-o", address, folder=project)
+    assert (result.exit_code, "aws s3 sync" in result.stderr) == (1, True), result.stderr
+    assert not list(project.glob("*:*"))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +21,8 @@ from tests.tables.recorded_waits import waits
 
 #: Those that divide a call: what is no call's own is in none of their lines.
 DIVIDING = ("tool", "file")
+#: Tools of Claude Code's that read or change the file that they name.
+FILES = ("Read", "Edit", "Write")
 
 
 def tokens(item: dict[str, Any]) -> tuple[int, ...]:
@@ -155,3 +160,55 @@ def test_notes_of_a_project_are_no_session(run: Run, project: Path) -> None:
     before = answer(run, project, "stats")
     assert run("note", "--project", "-m", "Tests run in a container.", folder=project).exit_code == 0
     assert answer(run, project, "stats") == before
+
+
+def replies(file: Path) -> Iterator[tuple[str, str, str, int, list[str], list[str]]]:
+    """The replies in a file of Claude Code's: day, model, branch, tokens, tools that were called, files of theirs."""
+    lines = [line for line in map(json.loads, file.read_text().splitlines()) if line["type"] in ("assistant", "user")]
+    results = {
+        part.get("tool_use_id"): line["timestamp"]
+        for line in lines
+        for part in line["message"]["content"]
+        if isinstance(part, dict)
+    }
+    of_reply: dict[str, list[Any]] = {}
+    for line in lines:
+        if line["type"] == "assistant":
+            of_reply.setdefault(line["message"]["id"], []).append(line)
+    for own in of_reply.values():
+        last, parts = own[-1], [part for line in own for part in line["message"]["content"]]
+        calls = [part for part in parts if part["type"] == "tool_use"]
+        time = max([last["timestamp"], *(results[call["id"]] for call in calls)])
+        paths = [call["input"]["file_path"].removeprefix(f"{last['cwd']}/") for call in calls if call["name"] in FILES]
+        output = max(line["message"]["usage"]["output_tokens"] for line in own)
+        yield time[:10], last["message"]["model"], last["gitBranch"], output, [call["name"] for call in calls], paths
+
+
+def test_every_kind_is_what_a_few_lines_over_the_recordings_give(run: Run, tmp_path: Path, recordings: Path) -> None:
+    """Each of the nine kinds, beside sums over the lines of Claude Code's files, for two projects of one person.
+
+    Files that commands name count too, but not here: no call has a command.
+    """
+    files = []
+    for file in sorted((recordings / "transcripts" / "claude-code").glob("*.jsonl")):
+        files.append(tmp_path / file.name)
+        files[-1].write_text(file.read_text().replace('"command":', '"unknown":'))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    expected: dict[str, Counter[str]] = {by: Counter() for by in get_args(By) if by}
+    for folder, own in zip(folders, (files[:2], files[2:]), strict=True):
+        folder.mkdir()
+        run("init", folder=folder)
+        for file in own:
+            assert run("import", "--final", file, folder=folder).exit_code == 0
+            for day, model, branch, output, tools, paths in replies(file):
+                names = {"day": day, "week": f"{date.fromisoformat(day):%G-W%V}", "project": str(folder)}
+                names |= {"model": model, "agent": "Claude Code", "branch": branch, "person": "(this store)"}
+                for by, name in names.items():
+                    expected[by][name] += output
+                for by, divided in (("tool", tools), ("file", sorted({*paths}))):
+                    share, more = divmod(output, len(divided) or 1)
+                    for number, name in enumerate(divided or ["(none)"]):
+                        expected[by][name] += share + (number < more)
+    for by, sums in expected.items():
+        items = answer(run, folders[0], "stats", "--all-projects", "--by", by)["items"]
+        assert +Counter({item["name"]: item["output"] for item in items}) == +sums, by

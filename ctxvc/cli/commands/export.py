@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from ctxvc.cli.agents_session import AGENTS, CLAUDE_CODE, ExportedSession, note_
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import safe
 from ctxvc.core import display
+from ctxvc.errors import BadInput
 from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
@@ -23,6 +25,8 @@ AGENT_TRACE = "agent-trace"
 #: The names that formats had before.
 _FORMER = {"anthropic": "anthropic-messages", "openai": "openai-chat"}
 _DEFAULT = "anthropic-messages"
+#: What is no folder: an address, as a path has it. A drive has one letter.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 PARQUET = "parquet"
 _NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT, PARQUET)
 
@@ -134,6 +138,11 @@ def _export_table(app: App, revision: str, target: Path | None, since: str, *, t
     """Brings the table in a folder up to date."""
     if target is None or target == Path("-") or revision != "HEAD":
         raise click.UsageError(f"--format {PARQUET} requires -o FOLDER, and takes all sessions: no REV")
+    if _ADDRESS.match(str(target)):
+        raise BadInput(
+            f"{target}: the table is written into folders alone",
+            hint="copy a folder: `aws s3 sync FOLDER s3://…`; `ctxvc sql --from s3://…` asks it there",
+        )
     from ctxvc.cli.remotes import tables
 
     answer = tables.export(app, app.path(target), since, text=text, all_projects=all_projects)

@@ -194,14 +194,20 @@ def stats() -> Mapping[str, Any]:
     }
     numbers = [{"name": name, "value": 1, "text": "1"} for name in ("cost", "prompts", "cached", "output")]
     return {
-        "schema": "ctxvc.page/1", "kind": "stats", "title": "project", "made": "2026-03-01T12:00:00Z", "version": "1.0", "command": "ctxvc report --stats",
-        "since": "", "verdict": {"sentence": "Much was done.", "numbers": numbers, "notes": ["a note"]},
+        "schema": "ctxvc.page/1",
+        "kind": "stats",
+        "title": "project",
+        "made": "2026-03-01T12:00:00Z",
+        "version": "1.0",
+        "command": "ctxvc report --stats",
+        "since": "",
+        "verdict": {"sentence": "Much was done.", "numbers": numbers, "notes": ["a note"]},
         "cut": {"file": 17},
         "groups": {
             by: {"by": by, "items": [item(name, float(at)) for at, name in enumerate(own)], "total": item("", 9.5)}
             for by, own in names.items()
         },
-    }  # fmt: skip
+    }
 
 
 def replay() -> Mapping[str, Any]:
