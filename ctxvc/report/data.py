@@ -7,7 +7,7 @@ is given as a call, it is the first call whose prompt has the change in it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -350,6 +350,21 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     example: str
 
 
+class Stats(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
+    """The page of what sessions spent. `groups` are the answers of `ctxvc stats`, by what they are by; of those with
+    very many lines, so many as `cut` says are left out, the cheapest."""
+
+    kind: Literal["stats"] = "stats"
+    title: str
+    created: str = msgspec.field(name="made")
+    version: str
+    command: str
+    since: str
+    verdict: Verdict
+    groups: dict[str, Any]
+    cut: dict[str, int]
+
+
 class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
     """The page of a replay's results. `baseline` is the policy that cost is relative to."""
 
@@ -362,3 +377,6 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=
     points: list[Point]
     baseline: str
     differences: list[Difference]
+
+
+Page = Session | Replay | Stats

@@ -45,9 +45,9 @@ class Leak(NamedTuple):
         return f"{self.kind} in {self.block or 'a label, a stub or a message'}"
 
 
-def leaks(page: data.Session | data.Replay, criteria: Criteria) -> Iterator[Leak]:
+def leaks(page: data.Page, criteria: Criteria) -> Iterator[Leak]:
     """What looks like a secret in a page, each place once, blocks first."""
-    remainder: data.Session | data.Replay = page
+    remainder = page
     if isinstance(page, data.Session):
         texts = unpacked(page.bodies.chunks)
         owners: dict[tuple[int, int], str] = {}

@@ -151,6 +151,8 @@ class _Session:
                 former = self._add_call(line, entry, step, reply, failed, waits, former)
             elif op not in _NO_EVENTS:
                 newest = step.step if step else 0
+                if op in COMPACTIONS and ended is not None:
+                    ended = max(ended, entry.time)  # a summary is what the next reply answers to
                 self._add_event(line, entry, op, newest)
                 if op in _LEAVING:
                     leaving |= dict.fromkeys(_NAMES.findall(entry.trailers.get("Ctxvc-Blocks", "")), newest)

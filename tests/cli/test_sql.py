@@ -274,3 +274,10 @@ def test_pull_watch_takes_in_what_comes_and_keeps_the_table_fresh(
     result = run("pull", "--watch", "60", folder=other)
     assert result.exit_code == 130 and "demo: main of laptop" in result.stdout
     assert len(list((other / FOLDER / TABLE / "calls").rglob("writer=laptop/*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("address", ["s3://", "https://host/table"])
+def test_an_address_of_no_object_store_is_refused(address: str, run: Run, project: Path) -> None:
+    result = run("export", "--format", "parquet", "-o", address, folder=project)
+    assert (result.exit_code, "object store" in result.stderr) == (1, True), result.stderr
+    assert not list(project.glob("*:*"))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,9 +17,12 @@ from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By
 from tests.cli.conftest import STEERING, Run, answer
 from tests.tables.recorded_usage import summed
+from tests.tables.recorded_waits import waits
 
 #: Those that divide a call: what is no call's own is in none of their lines.
 DIVIDING = ("tool", "file")
+#: Tools of Claude Code's that read or change the file that they name.
+FILES = ("Read", "Edit", "Write")
 
 
 def tokens(item: dict[str, Any]) -> tuple[int, ...]:
@@ -44,6 +51,20 @@ def test_the_sums_are_those_of_a_script_that_reads_the_recordings(
     assert tokens(told["total"]) == every
     assert told["total"]["cost"] == pytest.approx(dollars, abs=0.0001)
     assert told["total"]["sessions"] == len(files)
+    if place.endswith(("claude-code", "pi")):
+        model, tools = map(sum, zip(*map(waits, files), strict=True))
+        assert (told["total"]["waited_model"], told["total"]["waited_tools"]) == (model, tools)
+
+
+def test_what_has_no_times_waited_for_an_unknown_time(run: Run, tmp_path: Path) -> None:
+    lines = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "yes"}] * 2
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps({"model": "gpt-5", "messages": lines}))
+    run("init", folder=tmp_path)
+    assert run("import", "--final", file, folder=tmp_path).exit_code == 0
+
+    total = answer(run, tmp_path, "stats")["total"]
+    assert (total["calls"], total["waited_model"], total["waited_tools"]) == (2, None, None)
 
 
 @pytest.mark.parametrize("by", [by for by in get_args(By) if by])
@@ -53,7 +74,7 @@ def test_the_lines_add_up_to_the_total(by: str, run: Run, project: Path) -> None
     total = told["total"]
     columns = [tokens(item) for item in told["items"]]
     assert tuple(map(sum, zip(*columns, strict=True))) == tokens(total) and total["calls"] > 4
-    for name in ("cost", "waited", "tool_calls", "failed"):
+    for name in ("cost", "waited_model", "waited_tools", "tool_calls", "failed"):
         if not (by == "file" and name in ("tool_calls", "failed")):
             assert sum(item[name] or 0 for item in told["items"]) == pytest.approx(total[name]), name
     if by not in DIVIDING:
@@ -139,3 +160,55 @@ def test_notes_of_a_project_are_no_session(run: Run, project: Path) -> None:
     before = answer(run, project, "stats")
     assert run("note", "--project", "-m", "Tests run in a container.", folder=project).exit_code == 0
     assert answer(run, project, "stats") == before
+
+
+def replies(file: Path) -> Iterator[tuple[str, str, str, int, list[str], list[str]]]:
+    """The replies in a file of Claude Code's: day, model, branch, tokens, tools that were called, files of theirs."""
+    lines = [line for line in map(json.loads, file.read_text().splitlines()) if line["type"] in ("assistant", "user")]
+    results = {
+        part.get("tool_use_id"): line["timestamp"]
+        for line in lines
+        for part in line["message"]["content"]
+        if isinstance(part, dict)
+    }
+    of_reply: dict[str, list[Any]] = {}
+    for line in lines:
+        if line["type"] == "assistant":
+            of_reply.setdefault(line["message"]["id"], []).append(line)
+    for own in of_reply.values():
+        last, parts = own[-1], [part for line in own for part in line["message"]["content"]]
+        calls = [part for part in parts if part["type"] == "tool_use"]
+        time = max([last["timestamp"], *(results[call["id"]] for call in calls)])
+        paths = [call["input"]["file_path"].removeprefix(f"{last['cwd']}/") for call in calls if call["name"] in FILES]
+        output = max(line["message"]["usage"]["output_tokens"] for line in own)
+        yield time[:10], last["message"]["model"], last["gitBranch"], output, [call["name"] for call in calls], paths
+
+
+def test_every_kind_is_what_a_few_lines_over_the_recordings_give(run: Run, tmp_path: Path, recordings: Path) -> None:
+    """Each of the nine kinds, beside sums over the lines of Claude Code's files, for two projects of one person.
+
+    Files that commands name count too, but not here: no call has a command.
+    """
+    files = []
+    for file in sorted((recordings / "transcripts" / "claude-code").glob("*.jsonl")):
+        files.append(tmp_path / file.name)
+        files[-1].write_text(file.read_text().replace('"command":', '"unknown":'))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    expected: dict[str, Counter[str]] = {by: Counter() for by in get_args(By) if by}
+    for folder, own in zip(folders, (files[:2], files[2:]), strict=True):
+        folder.mkdir()
+        run("init", folder=folder)
+        for file in own:
+            assert run("import", "--final", file, folder=folder).exit_code == 0
+            for day, model, branch, output, tools, paths in replies(file):
+                names = {"day": day, "week": f"{date.fromisoformat(day):%G-W%V}", "project": str(folder)}
+                names |= {"model": model, "agent": "Claude Code", "branch": branch, "person": "(this store)"}
+                for by, name in names.items():
+                    expected[by][name] += output
+                for by, divided in (("tool", tools), ("file", sorted({*paths}))):
+                    share, more = divmod(output, len(divided) or 1)
+                    for number, name in enumerate(divided or ["(none)"]):
+                        expected[by][name] += share + (number < more)
+    for by, sums in expected.items():
+        items = answer(run, folders[0], "stats", "--all-projects", "--by", by)["items"]
+        assert +Counter({item["name"]: item["output"] for item in items}) == +sums, by

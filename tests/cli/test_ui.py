@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ctxvc.cli.page.live import Access, Live
+from ctxvc.cli.page.live import Access, Live, Shared
+from ctxvc.cli.remotes import remote_sessions
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import text_part
 from ctxvc.loopback import Server
 from ctxvc.session.session import Session
+from ctxvc.sharing import remotes
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
@@ -59,10 +61,10 @@ class Browser:
         return answer
 
 
-def serving(project: Path, *, edit: bool) -> Iterator[Browser]:
+def serving(project: Path, *, edit: bool, shared: Shared | None = None) -> Iterator[Browser]:
     errors: list[Exception] = []
     access = Access()
-    live = Live(lambda: Store(project / FOLDER), access, project="p", edit=edit)
+    live = Live(lambda: Store(project / FOLDER), access, project="p", edit=edit, shared=shared)
     server = Server(
         ("127.0.0.1", 0), token=access.token, answer=live.answer, report=errors.append, credential=access.credential
     )
@@ -125,7 +127,8 @@ def test_what_was_spent_is_answered_as_stats_has_it(browser: Browser, run: Run, 
     browser.open()
     for by in ("day", "tool"):
         told = answer(run, project, "stats", "--by", by)
-        assert browser.ask(f"/api/stats?by={by}").json == told
+        page = browser.ask(f"/api/stats?by={by}").json
+        assert page["groups"] == {by: told}
     assert browser.ask("/api/stats?by=%3Cscript%3E").status == 400
 
 
@@ -235,3 +238,35 @@ def test_the_command_prints_the_address_and_ends_when_told(project: Path) -> Non
 def _states(project: Path) -> dict[str, str]:
     with Store(project / FOLDER) as store:
         return {row.id: row.state for row in StoredSession.open(store, "demo").ledger().rows()}
+
+
+def test_what_a_remote_has_is_shown_as_it_is_there_and_changed_by_nobody(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    secret = "ghp_" + "x7Kq2mZp9Lw4Rt8Vb3Nc6Yd1Sf5Gh0Jk2AbE"
+    run("note", "-m", f"the key is {secret}", "--session", "demo", folder=project)
+    for folder, command in ((project, "push"), (other, "pull")):
+        run("init", folder=folder)
+        assert run("remote", "add", server, "--as", folder.name, "--yes", folder=folder).exit_code == 0
+        assert run(command, folder=folder).exit_code == 0
+    run("note", "-m", "nobody else knows this", "--session", "demo", folder=other)
+    with Store(other / FOLDER) as store:
+        store.create_session("mine")
+        remote = remotes.find(store)
+    before = (run("stats", "--remote", "--json", folder=other).stdout, run("log", "--json", folder=other).stdout)
+    for browser in serving(other, edit=False, shared=lambda: remote_sessions.tips(remote)):
+        browser.open()
+        listed = browser.ask("/api/sessions").json
+        assert {one["id"] for one in listed["sessions"]} == {"demo", "branched", "hostile"}
+        page = browser.ask("/api/report?session=demo").body.decode()
+        assert secret not in page and "nobody else knows" not in page
+        assert browser.ask("/api/report?session=mine").status == 404
+        stats = browser.ask("/api/stats?by=person").json["groups"]["person"]["items"]
+        assert [item["name"] for item in stats] == ["project"]
+        for path in ("/api/plan", "/api/apply"):
+            assert browser.ask(path, {"session": "demo", "verb": "archive", "blocks": ["B2"], "plan": ""}).status == 403
+    assert before == (
+        run("stats", "--remote", "--json", folder=other).stdout,
+        run("log", "--json", folder=other).stdout,
+    )
+    assert run("ui", "--edit", "--remote", "origin", folder=other).exit_code == 2

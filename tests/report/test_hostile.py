@@ -51,12 +51,15 @@ def _page(project: Path, *arguments: str) -> str:
     return target.read_text(encoding="utf-8")
 
 
-def test_no_recorded_text_becomes_an_element_or_ends_one(hostile: Path, tmp_path: Path) -> None:
-    page = _page(hostile)
+@pytest.mark.parametrize("arguments", [(), ("--stats",)])
+def test_no_recorded_text_becomes_an_element_or_ends_one(
+    arguments: tuple[str, ...], hostile: Path, tmp_path: Path
+) -> None:
+    page = _page(hostile, *arguments)
     plain = tmp_path / "plain"
     with create(plain / FOLDER) as store:
         store.create_session("plain")
-    assert Elements(page).names == Elements(_page(plain)).names
+    assert Elements(page).names == Elements(_page(plain, *arguments)).names
     assert "<script>alert(1)" not in page
 
 

@@ -25,7 +25,8 @@ def rows(draw: st.DrawFn) -> Rows:
             step=number, turn=1, agent="", model=draw(st.sampled_from(["one", "two"])), branch="", planner=False,
             has_usage=any(usage), fresh=usage[0], cache_read=usage[1], cache_written=usage[2],
             cache_hour=usage[2] // 2, output=usage[3],
-            cost=draw(st.none() | st.floats(0, 100)), waited=draw(st.none() | COUNTS), pause=None, before=None,
+            cost=draw(st.none() | st.floats(0, 100)), waited_model=draw(st.none() | COUNTS),
+            waited_tools=draw(st.none() | COUNTS), pause=None, before=None,
             tools=tools, failed=tools[:1], changed="",
         )  # fmt: skip
         calls.append(call)
@@ -50,7 +51,8 @@ def test_what_is_divided_among_tools_or_files_adds_up_to_the_calls(made: Rows) -
     assert whole.usage.reply == sum(call.output for call in made.calls)
     for parts in (sums.by_tool(made), sums.by_file(made)):
         part = sums.total(parts)
-        assert (part.usage, part.waited, part.unpriced) == (whole.usage, whole.waited, whole.unpriced)
+        assert (part.usage, part.unpriced) == (whole.usage, whole.unpriced)
+        assert (part.waited_model, part.waited_tools) == (whole.waited_model, whole.waited_tools)
         assert abs(part.cost - whole.cost) < 1e-6
     tools = sums.total(sums.by_tool(made))
     assert (tools.tool_calls, tools.failed) == (whole.tool_calls, whole.failed)

@@ -11,10 +11,12 @@ from ctxvc.cli.agents_session import AGENTS, CLAUDE_CODE, ExportedSession, note_
 from ctxvc.cli.app import App, command, complete_revisions, json_option
 from ctxvc.cli.output import safe
 from ctxvc.core import display
+from ctxvc.errors import BadInput
 from ctxvc.exporters import FORMATS, exporter
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported
 from ctxvc.store import exports
+from ctxvc.store.objects import is_address
 from ctxvc.store.upkeep import bundle
 
 AGENT_TRACE = "agent-trace"
@@ -135,6 +137,8 @@ def _export_table(app: App, revision: str, output: str | None, since: str, *, te
     """Brings the table at a place up to date."""
     if not output or output == "-" or revision != "HEAD":
         raise click.UsageError(f"--format {PARQUET} requires -o FOLDER, and takes all sessions: no REV")
+    if "://" in output and not is_address(output):
+        raise BadInput(f"{output}: not the address of an object store", hint="s3://…, gs://…, az://… or a folder")
     from ctxvc.cli.remotes import tables
 
     answer = tables.export(app, output, since, text=text, all_projects=all_projects)

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
-from ctxvc.cli.app import App, command, complete_revisions, json_option, write
-from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.cli.app import App, all_projects_option, command, complete_revisions, json_option, raise_unreadable, write
+from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 
 if TYPE_CHECKING:
     from ctxvc.core.secrets.redact import Criteria
@@ -31,13 +31,18 @@ _NAMED = 5
 @click.option("--share", is_flag=True, help="Refuse if anything on the page looks like a secret.")
 @click.option("--recordings", metavar="DIR", type=click.Path(exists=True, path_type=Path),
               help="RESULTS: the replayed recordings, for examples.")  # fmt: skip
+@click.option("--stats", "statistics", is_flag=True, help="What all sessions spent, as `ctxvc stats` has it.")
+@click.option("--since", metavar="TIME", default="", help="--stats: only calls from that day on.")
+@all_projects_option
 @json_option
 @click.pass_obj
 def report(
-    app: App, subject: str, target: Path | None, opens: bool, share: bool, recordings: Path | None
+    app: App, subject: str, target: Path | None, opens: bool, share: bool, recordings: Path | None,
+    statistics: bool, since: str, all_projects: bool,
 ) -> None:  # fmt: skip
     """One HTML file that works offline. Without an argument: the current session, with all of its scopes. REV ends the
     page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its policies.
+    --stats makes one of what all sessions spent.
 
     --json without -o prints the data of the page.
     """
@@ -45,20 +50,42 @@ def report(
     is_file = results is not None and results.is_file()
     if recordings and not is_file:
         raise click.UsageError("--recordings is for a file of results")
+    if (since or all_projects) and not statistics:
+        raise click.UsageError("--since and --all-projects are for --stats")
+    if statistics and subject:
+        raise click.UsageError("--stats takes no argument")
     if not (target or opens or app.json) and app.output.terminal:
         raise click.UsageError("name a file with -o FILE, or use --open")
-    if results is not None and is_file:
+    unreadable: list[CtxvcError] = []
+    if statistics or is_file:
         from ctxvc.core.secrets.redact import RULES
 
-        page: data.Session | data.Replay = _results_page(results, recordings)
+        page: data.Page = (
+            _results_page(results, recordings)
+            if results is not None and is_file
+            else _stats_page(app, since, unreadable, all_projects=all_projects)
+        )
         if share:
             _check_shared(page, RULES)
     else:
         page = _session_page(app, subject, share=share)
     _deliver(app, page, target, opens=opens)
+    raise_unreadable(unreadable)
 
 
-def _deliver(app: App, page: data.Session | data.Replay, target: Path | None, *, opens: bool) -> None:
+def _stats_page(app: App, since: str, unreadable: list[CtxvcError], *, all_projects: bool) -> data.Stats:
+    from ctxvc.cli.commands.stats import NAMES, answers
+    from ctxvc.cli.page.stats_page import stats_page
+
+    kinds = [by for by in NAMES if by != "project" or all_projects]
+    made = answers(app, kinds, since, unreadable, all_projects=all_projects)
+    command = (
+        "ctxvc report --stats" + " --all-projects" * all_projects + (f" --since {shlex.quote(since)}" if since else "")
+    )
+    return stats_page(made, title="all projects" if all_projects else app.folder.name, command=command)
+
+
+def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> None:
     encoded = msgspec.json.encode(page)
     size = 0
     if target or opens or not app.json:
@@ -142,7 +169,7 @@ def _results_page(results: Path, recordings: Path | None) -> data.Replay:
     )
 
 
-def _check_shared(page: data.Session | data.Replay, criteria: Criteria) -> None:
+def _check_shared(page: data.Page, criteria: Criteria) -> None:
     """Raises: Refused if something in the page looks like a secret."""
     from ctxvc.report.share import leaks
 
@@ -155,7 +182,7 @@ def _check_shared(page: data.Session | data.Replay, criteria: Criteria) -> None:
         )
 
 
-def _answer(page: data.Session | data.Replay, path: Path | None, size: int, encoded: bytes) -> Report:
+def _answer(page: data.Page, path: Path | None, size: int, encoded: bytes) -> Report:
     cut = len(page.bodies.cut) if page.kind == "session" else 0
     return Report(
         kind=page.kind,
@@ -181,7 +208,7 @@ class ReportNumber(Item, frozen=True, kw_only=True):
 class Report(Answer, frozen=True, kw_only=True, tag="ctxvc.report/1"):
     """`report`"""
 
-    kind: Annotated[str, described("`session` or `replay`")]
+    kind: Annotated[str, described("`session`, `stats` or `replay`")]
     title: str
     file: Annotated[str, described("the file that was written; empty if none was")]
     bytes: Annotated[int, described("its size; 0 if none was written")]

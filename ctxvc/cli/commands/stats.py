@@ -45,22 +45,55 @@ def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) 
     """
     if remote is not None and all_projects:
         raise click.UsageError("--remote and --all-projects cannot be combined")
-    first = datetime.fromtimestamp(seconds_of(since, time.time()), timezone.utc).strftime("%Y-%m-%d") if since else ""
     unreadable: list[CtxvcError] = []
-    if all_projects:
-        sources, only = [_source(store, by, unreadable) for store in app.all_stores(unreadable)], None
-    else:
-        with app.store() as store:
-            only = _on_remote(app, store, remote) if remote is not None else None
-            sources = [_source(store, by, unreadable)]
-    answer = answer_of(sources, by, first, only)
+    (answer,) = answers(app, (by,), since, unreadable, all_projects=all_projects, remote=remote)
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.table(_table(answer, terminal=app.output.terminal))
         if not answer.items:
-            app.output.note("no calls" + (f" since {first}" if first else "") + ": `ctxvc import` imports sessions")
+            app.output.note(
+                "no calls" + (f" since {answer.since}" if answer.since else "") + ": `ctxvc import` imports sessions"
+            )
     raise_unreadable(unreadable)
+
+
+def answers(
+    app: App,
+    kinds: Sequence[By],
+    since: str,
+    unreadable: list[CtxvcError],
+    *,
+    all_projects: bool = False,
+    remote: str | None = None,
+) -> list[Statistics]:
+    """The sums of the project's sessions, of all projects', or of those that a remote has, by each of these kinds.
+
+    The errors of sessions that cannot be read go into `unreadable`.
+    """
+    first = datetime.fromtimestamp(seconds_of(since, time.time()), timezone.utc).strftime("%Y-%m-%d") if since else ""
+    only = None
+    sources: dict[By, list[Source]] = {by: [] for by in kinds}
+    if all_projects:
+        for store in app.all_stores(unreadable):
+            _add_sources(sources, store, unreadable)
+    else:
+        with app.store() as store:
+            only = _on_remote(app, store, remote) if remote is not None else None
+            _add_sources(sources, store, unreadable)
+    return [answer_of(own, by, first, only) for by, own in sources.items()]
+
+
+def _add_sources(sources: dict[By, list[Source]], store: Store, unreadable: list[CtxvcError]) -> None:
+    """Adds a store to those of each kind. What it has by a tool is what it has by all else but files."""
+    made: dict[bool, Source] = {}
+    for by, own in sources.items():
+        problems: list[CtxvcError] = []
+        if (by == "file") not in made:
+            made[by == "file"] = _source(store, by, problems)
+        own.append(made[by == "file"])
+        known = {str(error) for error in unreadable}
+        unreadable += [error for error in problems if str(error) not in known]
 
 
 def answer_of(sources: Sequence[Source], by: By, first: str = "", only: Collection[str] | None = None) -> Statistics:
@@ -147,12 +180,12 @@ def _cells(item: StatsItem) -> list[Cell]:
     cost = UNKNOWN if item.cost is None else f"${item.cost:,.2f}"
     return [
         item.name, item.sessions, item.turns, item.calls, Tokens(item.fresh), Tokens(item.cache_read),
-        Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, _time(item.waited_model),
-        _time(item.waited_tools), item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
+        Tokens(item.cache_written), Tokens(item.output), Share(item.cached), cost, time_text(item.waited_model),
+        time_text(item.waited_tools), item.tool_calls, item.failed, item.compactions, item.blocks_left, item.reads,
     ]  # fmt: skip
 
 
-def _time(seconds: int | None) -> str:
+def time_text(seconds: int | None) -> str:
     """`1:02:03`"""
     return UNKNOWN if seconds is None else f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 

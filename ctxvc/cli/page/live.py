@@ -10,7 +10,7 @@ import hmac
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,9 +19,11 @@ import msgspec
 
 from ctxvc.cli import phrases
 from ctxvc.cli.commands.sessions import SessionItem, session_items
-from ctxvc.cli.commands.stats import NAMES, Statistics, answer_of
+from ctxvc.cli.commands.stats import NAMES, answer_of
+from ctxvc.cli.output import counted
 from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
 from ctxvc.cli.page.session_page import page_of
+from ctxvc.cli.page.stats_page import stats_page
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.loopback import Request, Response, new_token, text
 from ctxvc.report.document import document
@@ -42,6 +44,8 @@ _RETRY = 50
 _RUNNING = 120
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _Asked = TypeVar("_Asked")
+#: Gives the sessions of a remote as far as its indexes were fetched, each with the tips of its scopes there.
+Shared = Callable[[], Mapping[str, Mapping[str, str]]]
 
 
 class Access:
@@ -78,9 +82,23 @@ class Access:
 
 
 class Live:
-    """The answers. Without `edit` it changes nothing."""
+    """The answers. Without `edit` it changes nothing.
 
-    def __init__(self, store: Callable[[], Store], access: Access, *, project: str, edit: bool) -> None:
+    With `shared` only those sessions are there that it gives, each with the tips of its scopes: what a remote has.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        access: Access,
+        *,
+        project: str,
+        edit: bool,
+        shared: Shared | None = None,
+        command: str = "ctxvc ui",
+    ) -> None:
+        self._shared = shared
+        self._command = command
         self._store = store
         self._access = access
         self._project = project
@@ -110,7 +128,7 @@ class Live:
             case "GET", "/api/sessions":
                 return _json(self._sessions(_LISTING_REST if "rest" in fields else _LISTING))
             case "GET", "/api/stats":
-                return _json(self._stats(fields.get("by", "day")))
+                return self._stats(fields.get("by", "day"))
             case "GET", "/api/report":
                 return self._report(fields.get("session", ""))
             case "GET", "/api/events":
@@ -131,27 +149,39 @@ class Live:
         with self._store() as store:
             unreadable: list[CtxvcError] = []
             items, unlisted = session_items(store, unreadable, seconds=seconds)
+            problems = [phrases.message(error) for error in unreadable]
+            if self._shared:
+                shared = self._shared()
+                items = [item for item in items if item.name in shared]
+                if missing := sum(not store.has(name) for name in shared):
+                    problems.append(
+                        f"{counted(missing, 'session')} of the remote not here yet: `ctxvc pull` brings what is there"
+                    )
         now = time.time()
         return {
             "project": self._project,
             "missing": unlisted,
             "sessions": [_session(item, now) for item in items],
-            "problems": [phrases.message(error) for error in unreadable],
+            "problems": problems,
         }
 
-    def _stats(self, by: str) -> Statistics:
-        """What the sessions of the project spent. Raises: BadInput."""
+    def _stats(self, by: str) -> Response:
+        """The page of what the sessions of the project spent, by this alone. Raises: BadInput."""
         if by not in NAMES:
             raise BadInput(f"nothing is by {by[:20]!r}", hint=f"it can be by {', '.join(NAMES)}")
         with self._store() as store:
+            only = self._shared() if self._shared else None
             sessions = stats.summed(store, by, [])  # type: ignore[arg-type]
             source = Source(str(store.path.parent), sessions, remotes.writers(store))
-        return answer_of([source], by)  # type: ignore[arg-type]
+        page = stats_page([answer_of([source], by, only=only)], title=self._project, command=self._command)  # type: ignore[arg-type]
+        return _json(page)
 
     def _report(self, name: str) -> Response:
         with self._opened(name) as stored:
             state = state_of(stored.store, name)
-            page = page_of(stored, Meter(stored.store, stored.ledger().meta.tokenizer), command="ctxvc ui")
+            tips = self._tips(stored)
+            meter = Meter(stored.store, stored.ledger().meta.tokenizer)
+            page = page_of(stored, meter, tips=tips, command=self._command)
             self._given[name] = state
         return Response(200, msgspec.json.encode(page), "application/json")
 
@@ -170,11 +200,21 @@ class Live:
         lines = [f"retry: {_RETRY}", f"id: {state}", *([f"event: {event}", "data: {}"] if event else [])]
         return Response(200, ("\n".join(lines) + "\n\n").encode(), "text/event-stream")
 
+    def _tips(self, stored: StoredSession) -> Sequence[str]:
+        """What a remote has of a session, as far as it is here; none without a remote. Raises: NotFound."""
+        if not self._shared:
+            return ()
+        scopes = self._shared()[stored.name]
+        tips = [tip for tip in scopes.values() if tip in stored.store.repository]
+        if not tips:
+            raise NotFound(f"what the remote has of {stored.name} is not here yet", hint="`ctxvc pull` brings it")
+        return tips
+
     @contextmanager
     def _opened(self, name: str) -> Iterator[StoredSession]:
         """A session by its full name. Raises: NotFound, Damaged."""
         with self._store() as store:
-            if not name or not store.has(name):
+            if not name or not store.has(name) or (self._shared and name not in self._shared()):
                 raise NotFound(f"no session {name[:80]!r}", hint="reload the list")
             stored = StoredSession.open(store, name)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated
 
 from ctxvc.cli.answers.shared import (
@@ -85,6 +85,11 @@ def names(app: App, store: Store, name: str) -> Collection[str]:
     theirs = indexes.newest(fetched(app, remotes.find(store, name)))
     note_missing(app, store)
     return theirs
+
+
+def tips(remote: Remote) -> Mapping[str, Mapping[str, str]]:
+    """The sessions of a remote as its indexes were fetched last, each with the tips of its scopes there."""
+    return {name: one.entry.scopes for name, one in indexes.newest(indexes.cached(remote.address)).items()}
 
 
 def fetched(app: App, remote: Remote) -> Indexes:

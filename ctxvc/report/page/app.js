@@ -3,6 +3,7 @@ import { h } from "./dom.js";
 import { startLive } from "./live.js";
 import { replayPage } from "./replay.js";
 import { sessionPage } from "./session_page.js";
+import { statsPage } from "./stats.js";
 import { startTheme } from "./theme.js";
 import { startView } from "./view.js";
 
@@ -14,4 +15,5 @@ const page = document.getElementById("page");
 if (raw === null) startLive(page);
 else if (raw.kind === "session") sessionPage(page, raw);
 else if (raw.kind === "replay") replayPage(page, raw);
+else if (raw.kind === "stats") statsPage(page, raw);
 else page.append(h("p", { class: "empty" }, `This page cannot draw “${raw.kind}”.`));

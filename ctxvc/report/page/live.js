@@ -4,7 +4,7 @@ import { announce, empty, h, replace } from "./dom.js";
 import { header, newPage } from "./header.js";
 import { keep } from "./keep.js";
 import { sessionPage } from "./session_page.js";
-import { spentPanel } from "./spent.js";
+import { statsPage } from "./stats.js";
 import { plural, short, whole } from "./text.js";
 import { table } from "./table.js";
 import { go, link, onView, view } from "./view.js";
@@ -20,15 +20,21 @@ async function asked(path) {
 
 export function startLive(page) {
   let open = null;
-  window.addEventListener("hashchange", () => view().session !== open && show());
+  window.addEventListener("hashchange", () => subject() !== open && show());
   show();
 
+  // What the page is of: a session, the statistics, or all sessions.
+  function subject() {
+    return view().session || (view().screen === "stats" ? "#stats" : "");
+  }
+
   async function show() {
-    open = view().session;
+    open = subject();
     stopFollowing();
     newPage();
     try {
-      if (open) await showSession(page, open, await asked("/api/project"));
+      if (open === "#stats") await showStats(page);
+      else if (open) await showSession(page, open, await asked("/api/project"));
       else await showList(page);
     } catch (problem) {
       failed(page, problem);
@@ -57,10 +63,16 @@ async function showSession(page, id, { edit }) {
   follow(id, draw);
 }
 
+async function showStats(page) {
+  const by = (name) => asked(`/api/stats?by=${encodeURIComponent(name)}`);
+  const raw = await by(view().filter || "day");
+  statsPage(page, raw, { asked: by, actions: [h("a", { class: "button", href: "#/" }, "All sessions")] });
+}
+
 async function showList(page) {
   const draw = async (path) => {
     const listed = await asked(path);
-    if (view().session) return;
+    if (view().session || view().screen === "stats") return;
     const restore = keep(page);
     sessionList(page, listed);
     restore();
@@ -132,6 +144,6 @@ function sessionList(page, { project, sessions, missing, problems }) {
   input.addEventListener("input", () => go({ q: input.value }, { quiet: true }));
   onView(filter);
   filter();
-  if (sessions.length) main.append(spentPanel(asked));
-  replace(page, header(project || "Sessions", "all sessions"), main);
+  const spent = sessions.length ? h("a", { class: "button", href: "#/stats" }, "What was spent") : null;
+  replace(page, header(project || "Sessions", "all sessions", spent), main);
 }

@@ -28,7 +28,7 @@ _PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 _NO_STORY: Mapping[str, Any] = {"turns": [], "files": [], "tool_calls": [], "pictures": []}
-_OF: Mapping[str, type] = {"session": data.Session, "replay": data.Replay}
+_OF: Mapping[str, type] = {"session": data.Session, "replay": data.Replay, "stats": data.Stats}
 
 
 def session(
@@ -176,6 +176,37 @@ def many_blocks(*, blocks: int = 100_000, a_call: int = 10, stay: int = 50) -> M
         "blocks": {"n": blocks, **columns},
         "prompts": {"pieces": [{**piece, "block": block} for block in range(blocks)], "deltas": deltas},
         "scopes": [_scope("main", -1, range(calls), totals, [])],
+    }
+
+
+def stats() -> Mapping[str, Any]:
+    """What sessions spent, by day, by model (under hostile names) and by file, of which not all are there."""
+    counts = dict.fromkeys(("sessions", "turns", "calls", "fresh", "cache_read", "cache_written", "output"), 1200)
+    rest = dict.fromkeys(("uncounted", "unpriced", "tool_calls", "failed", "compactions", "blocks_left", "reads"), 3)
+
+    def item(name: str, cost: float | None) -> Mapping[str, Any]:
+        return {**counts, **rest, "name": name, "cached": 0.3, "cost": cost, "waited_model": 3723, "waited_tools": None}
+
+    names = {
+        "day": [f"2026-03-{day:02}" for day in range(1, 31)],
+        "model": ["<b>bold</b><script>alert(1)</script>", "a\u202eb", "x" * 200],
+        "file": [f"src/a/very/long/path/of/a/file/number-{number}.py" for number in range(80)],
+    }
+    numbers = [{"name": name, "value": 1, "text": "1"} for name in ("cost", "prompts", "cached", "output")]
+    return {
+        "schema": "ctxvc.page/1",
+        "kind": "stats",
+        "title": "project",
+        "made": "2026-03-01T12:00:00Z",
+        "version": "1.0",
+        "command": "ctxvc report --stats",
+        "since": "",
+        "verdict": {"sentence": "Much was done.", "numbers": numbers, "notes": ["a note"]},
+        "cut": {"file": 17},
+        "groups": {
+            by: {"by": by, "items": [item(name, float(at)) for at, name in enumerate(own)], "total": item("", 9.5)}
+            for by, own in names.items()
+        },
     }
 
 

@@ -63,12 +63,18 @@ def test_the_sessions_are_listed_and_one_is_opened(address: str, visit: Visit) -
 
 def test_what_was_spent_is_added_up_by_what_a_person_chooses(address: str, visit: Visit) -> None:
     page = visit(address)
-    page.get_by_text("What was spent").click()
+    page.get_by_role("link", name="What was spent").click()
+    page.get_by_role("region", name="What was spent, by day").wait_for()
     page.get_by_label("By", exact=True).select_option("tool")
     table = page.get_by_role("region", name="What was spent, by tool")
     table.locator("tbody tr").first.wait_for()
     assert "Bash" in table.inner_text() and table.locator("meter").count() >= 2
-    assert "calls" in page.locator("#spent").inner_text()
+    assert "filter=tool" in page.url
+    page.reload()
+    table.locator("tbody tr").first.wait_for()
+    assert "calls" in page.locator(".verdict").inner_text()
+    page.get_by_role("link", name="All sessions").click()
+    page.get_by_label("Sessions", exact=True).wait_for()
 
 
 def test_a_change_of_the_session_is_drawn(address: str, visit: Visit, project: Path) -> None:

@@ -74,6 +74,26 @@ def test_a_replay_is_drawn_and_keeps_nobody_out(visit: Visit, made_page: Any, ax
     assert serious(page, axe) == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_was_spent_is_drawn_and_keeps_nobody_out(
+    visit: Visit, made_page: Any, axe: str, theme: str, width: int
+) -> None:
+    page = visit(made_page("stats", samples.stats()), width=width, theme=theme)
+    page.get_by_role("region", name="What was spent, by day").wait_for()
+    assert page.locator("#stats svg g").count() == 60, "a bar a day in both pictures"
+    assert page.locator("tbody tr").first.inner_text().split("\t")[10:12] == ["1:02:03", "–"]
+    assert serious(page, axe) == []
+    page.get_by_label("By", exact=True).select_option("model")
+    assert page.get_by_text("<b>bold</b><script>alert(1)</script>").is_visible()
+    assert page.locator("tbody .invisible").inner_text() == "U+202E"
+    page.get_by_label("By", exact=True).select_option("file")
+    page.get_by_text("17 more with less cost").wait_for()
+    assert page.locator("tbody tr").count() == 50
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert serious(page, axe) == []
+
+
 def test_the_numbers_of_the_page_are_those_of_its_data(visit: Visit, session_page: Path) -> None:
     verdict = samples.session()["verdict"]
 

@@ -1,0 +1,77 @@
+"""The page of what sessions spent, as `report --stats` writes it and `ui` serves it: the answers of `stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+import ctxvc
+from ctxvc.cli.commands.stats import Statistics, StatsItem, time_text
+from ctxvc.core.display import human_tokens
+from ctxvc.report import data
+from ctxvc.store import timestamp
+
+#: Lines of an answer that a page has; a repository can have very many files.
+_MOST = 1_000
+
+
+def stats_page(answers: Sequence[Statistics], *, title: str, command: str) -> data.Stats:
+    """The page of these answers, of which all have the same total."""
+    total = answers[0].total
+    return data.Stats(
+        title=title,
+        created=timestamp.now("seconds"),
+        version=ctxvc.__version__,
+        command=command,
+        since=answers[0].since,
+        verdict=data.Verdict(sentence=_sentence(total), numbers=_numbers(total), notes=list(_notes(total))),
+        groups={answer.by: _shortened(answer) for answer in answers},
+        cut={answer.by: len(answer.items) - _MOST for answer in answers if _is_long(answer)},
+    )
+
+
+def _is_long(answer: Statistics) -> bool:
+    return len(answer.items) > _MOST and answer.by not in ("day", "week")
+
+
+def _shortened(answer: Statistics) -> Statistics:
+    return msgspec.structs.replace(answer, items=answer.items[:_MOST]) if _is_long(answer) else answer
+
+
+def _sentence(total: StatsItem) -> str:
+    if not total.calls:
+        return "No calls of a model."
+    return (
+        f"{_many(total.sessions, 'session')} made {_many(total.calls, 'call')} in {_many(total.turns, 'turn')}, with "
+        f"{_many(total.tool_calls, 'tool call')}, of which {total.failed:,} failed."
+    )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _numbers(total: StatsItem) -> list[data.Number]:
+    """The six at the top; none without calls."""
+    if not total.calls:
+        return []
+    prompts = total.fresh + total.cache_read + total.cache_written
+    cost = "–" if total.cost is None else f"${total.cost:,.2f}"
+    return [
+        data.Number(name="cost", value=total.cost, text=cost),
+        data.Number(name="prompts", value=prompts, text=human_tokens(prompts)),
+        data.Number(name="cached", value=total.cached, text=f"{100 * total.cached:.1f} %" if prompts else "–"),
+        data.Number(name="output", value=total.output, text=human_tokens(total.output)),
+        data.Number(name="model time", value=total.waited_model, text=time_text(total.waited_model)),
+        data.Number(name="tool time", value=total.waited_tools, text=time_text(total.waited_tools)),
+    ]
+
+
+def _notes(total: StatsItem) -> list[str]:
+    notes = []
+    if total.uncounted:
+        notes.append(f"{_many(total.uncounted, 'call')} without the provider’s count: their tokens are not in it.")
+    if total.unpriced:
+        notes.append(f"{_many(total.unpriced, 'call')} of a model without a known price.")
+    return notes
