@@ -184,7 +184,6 @@ CLAUDE_CODE = {
     "cli.commands.ask": "an example with a session's name",
     "cli.commands.demo": "shows a session of its",
     "cli.commands.doctor": "looks at what is installed",
-    "cli.commands.import_": "its help and messages say where it looks",
     "cli.commands.mcp": "an example that sets it up there",
     "cli.commands.wrap": "an example with its name",
     "wire.agents": "its row in the table of agents",

@@ -43,8 +43,8 @@ def search(session: Session, call: offer.SearchArguments) -> offer.Searched:
 
 def _matching(session: Session, call: offer.SearchArguments, filters: Filters) -> offer.Searched:
     store = session.store
-    names = [other for other in store.sessions() if other != session.name] if call.all_sessions else []
-    others = [StoredSession.for_reading(store, other) for other in names]
+    names = [name for name in store.sessions() if name != session.name] if call.all_sessions else []
+    others = [StoredSession.for_reading(store, name) for name in names]
     result = exact(session.stored, call.pattern, ignore_case=call.ignore_case, others=others, filters=filters)
     matches = [
         offer.Found(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
@@ -274,8 +275,7 @@ class Usage(NamedTuple):
 
     def __add__(self, other: object) -> Usage:
         assert isinstance(other, Usage)
-        fresh, written, read, reply, hour = other
-        return Usage(self.fresh + fresh, self.written + written, self.read + read, self.reply + reply, self.hour + hour)
+        return Usage(*map(add, self, other))
 
 
 #: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
