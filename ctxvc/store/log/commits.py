@@ -182,8 +182,8 @@ def times_trailer(messages: Iterable[tuple[Sequence[Part | Row], str]]) -> dict[
         name = "replied" if is_reply else "answered" if has_reply else "asked"
         if not all(map(is_interrupted, parts)) and (seconds := epoch(time, -1)) >= 0:
             times[name] = max(seconds, times.get(name, 0))
-    known = [f"{name}={timestamp.iso(seconds)}" for name, seconds in times.items()]
-    return {"Ctxvc-Times": " ".join(known)} if known else {}
+    values = [f"{name}={timestamp.iso(seconds)}" for name, seconds in times.items()]
+    return {"Ctxvc-Times": " ".join(values)} if values else {}
 
 
 def _planned(items: Sequence[PendingChange], before: Ledger, after: Ledger, journal: str, seq: int) -> PlannedCommit:
