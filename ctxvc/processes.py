@@ -17,7 +17,7 @@ _Unit = TypeVar("_Unit")
 _Done = TypeVar("_Done")
 
 
-def done(
+def outcomes(
     work: Callable[[_Unit], _Done], units: Sequence[_Unit], processes: int, wait: Callable[[], None] = lambda: None
 ) -> Iterator[_Done]:
     """What `work`, which another process must be able to import, makes of each unit, as it is done, in no order.

@@ -139,7 +139,7 @@ def outcomes(
     if jobs == 1 or len(largest_first) < 2:
         yield from map(work, largest_first)
         return
-    yield from processes.done(work, largest_first, jobs, wait)
+    yield from processes.outcomes(work, largest_first, jobs, wait)
 
 
 def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:

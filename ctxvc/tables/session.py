@@ -334,12 +334,14 @@ def _waits(times: Mapping[str, int], reply: list[Row], before: int | None) -> _W
 
     Where the clock went backwards, nothing is known.
     """
-    asked, replied, answered = (times.get(name) for name in ("asked", "replied", "answered"))
-    begins = [time for time in (asked, before) if time is not None]
+    if not times:
+        return _NO_WAITS
+    begin, replied, answered = (times.get(name) for name in ("asked", "replied", "answered"))
+    begins = [time for time in (begin, before) if time is not None]
     model = replied - max(begins) if replied is not None and begins else None
     has_calls = any(row.kind == "tool_use" for row in reply)
     tools = max(0, answered - replied) if has_calls and answered is not None and replied is not None else None
-    ended = answered if has_calls else replied if replied is not None else asked
+    ended = answered if has_calls else replied if replied is not None else begin
     return _Waits(model if model is None or model >= 0 else None, tools, ended)
 
 

@@ -113,7 +113,7 @@ def _each_summed(
         parts = [{name: stale[name] for name in names[at : at + _PART]} for at in range(0, len(names), _PART)]
         # Where there can be no processes, or one dies, the rest is done here.
         with suppress(OSError, BrokenProcessPool):
-            for part in processes.done(partial(_part_summed, store.path, kinds), parts, cores):
+            for part in processes.outcomes(partial(_part_summed, store.path, kinds), parts, cores):
                 for name, one in part:
                     del rest[name]
                     yield name, one

@@ -52,24 +52,24 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
         self.usage += part.usage
         self.cost += part.cost
         self.unpriced += part.unpriced
-        self.waited_model = _known(self.waited_model, part.waited_model)
-        self.waited_tools = _known(self.waited_tools, part.waited_tools)
+        self.waited_model = _sum(self.waited_model, part.waited_model)
+        self.waited_tools = _sum(self.waited_tools, part.waited_tools)
 
     def add(self, addend: Sums) -> None:
         for name in _COUNTS:
             if value := getattr(addend, name):
                 setattr(self, name, getattr(self, name) + value)
         for name in _WAITS:
-            setattr(self, name, _known(getattr(self, name), getattr(addend, name)))
+            setattr(self, name, _sum(getattr(self, name), getattr(addend, name)))
 
 
 _WAITS = ("waited_model", "waited_tools")
 _COUNTS = tuple(name for name in Sums.__struct_fields__ if name not in _WAITS)
 
 
-def _known(one: int | None, other: int | None) -> int | None:
+def _sum(one: int | None, another: int | None) -> int | None:
     """The sum of what is known; None if neither is."""
-    return one if other is None else other if one is None else one + other
+    return one if another is None else another if one is None else one + another
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import add
 from typing import NamedTuple
 
 from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
@@ -275,7 +275,7 @@ class Usage(NamedTuple):
 
     def __add__(self, other: object) -> Usage:
         assert isinstance(other, Usage)
-        return Usage(*map(add, self, other))
+        return Usage(*map(operator.add, self, other))
 
 
 #: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
@@ -300,8 +300,8 @@ def usage_of(reported: Mapping[str, object]) -> Usage:
     counts = [reported.get(name, 0) for name in (_OPENAI_NAMES if of_openai else _NAMES)]
     if not all(map(_is_count, counts)):
         return Usage()
-    fresh, written, read, reply, hour = counts
-    usage = Usage(fresh - read if of_openai else fresh, written, read, reply, min(hour, written))  # type: ignore
+    fresh, written, cached, reply, hour = counts
+    usage = Usage(fresh - cached if of_openai else fresh, written, cached, reply, min(hour, written))  # type: ignore
     return usage if usage.fresh >= 0 and usage.prompt <= _MOST else Usage()
 
 

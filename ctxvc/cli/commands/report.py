@@ -74,15 +74,11 @@ def report(
 
 
 def _stats_page(app: App, since: str, unreadable: list[CtxvcError], *, all_projects: bool) -> data.Stats:
-    from ctxvc.cli.commands.stats import NAMES, answers
-    from ctxvc.cli.page.stats_page import stats_page
+    from ctxvc.cli.page.stats_page import whole_page
 
-    kinds = [by for by in NAMES if by != "project" or all_projects]
-    made = answers(app, kinds, since, unreadable, all_projects=all_projects)
-    command = (
-        "ctxvc report --stats" + " --all-projects" * all_projects + (f" --since {shlex.quote(since)}" if since else "")
-    )
-    return stats_page(made, title="all projects" if all_projects else app.folder.name, command=command)
+    command = f"ctxvc report --stats{' --all-projects' * all_projects}"
+    command += f" --since {shlex.quote(since)}" if since else ""
+    return whole_page(app, since, unreadable, all_projects=all_projects, command=command)
 
 
 def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> None:

@@ -86,14 +86,15 @@ def answers(
 
 def _add_sources(sources: dict[By, list[Source]], store: Store, unreadable: list[CtxvcError]) -> None:
     """Adds a store to those of each kind. What it has by a tool is what it has by all else but files."""
-    made: dict[bool, Source] = {}
+    by_parts: dict[bool, Source] = {}
     for by, own in sources.items():
-        problems: list[CtxvcError] = []
-        if (by == "file") not in made:
-            made[by == "file"] = _source(store, by, problems)
-        own.append(made[by == "file"])
-        known = {str(error) for error in unreadable}
-        unreadable += [error for error in problems if str(error) not in known]
+        is_file = by == "file"
+        if is_file not in by_parts:
+            problems: list[CtxvcError] = []
+            by_parts[is_file] = _source(store, by, problems)
+            reported = {str(error) for error in unreadable}
+            unreadable += [error for error in problems if str(error) not in reported]
+        own.append(by_parts[is_file])
 
 
 def answer_of(sources: Sequence[Source], by: By, first: str = "", only: Collection[str] | None = None) -> Statistics:

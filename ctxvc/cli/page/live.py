@@ -153,9 +153,9 @@ class Live:
             if self._shared:
                 shared = self._shared()
                 items = [item for item in items if item.name in shared]
-                if missing := sum(not store.has(name) for name in shared):
+                if absent := sum(not store.has(name) for name in shared):
                     problems.append(
-                        f"{counted(missing, 'session')} of the remote not here yet: `ctxvc pull` brings what is there"
+                        f"{counted(absent, 'session')} of the remote not here yet: `ctxvc pull` brings what is there"
                     )
         now = time.time()
         return {

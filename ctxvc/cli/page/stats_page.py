@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 import ctxvc
-from ctxvc.cli.commands.stats import Statistics, StatsItem, time_text
+from ctxvc.cli.app import App
+from ctxvc.cli.commands.stats import NAMES, Statistics, StatsItem, answers, time_text
 from ctxvc.core.display import human_tokens
+from ctxvc.errors import CtxvcError
 from ctxvc.report import data
 from ctxvc.store import timestamp
 
@@ -29,6 +31,13 @@ def stats_page(answers: Sequence[Statistics], *, title: str, command: str) -> da
         groups={answer.by: _shortened(answer) for answer in answers},
         cut={answer.by: len(answer.items) - _MOST for answer in answers if _is_long(answer)},
     )
+
+
+def whole_page(app: App, since: str, unreadable: list[CtxvcError], *, all_projects: bool, command: str) -> data.Stats:
+    """The page by everything; of one project not by project. Errors of what cannot be read go into `unreadable`."""
+    kinds = [by for by in NAMES if by != "project" or all_projects]
+    groups = answers(app, kinds, since, unreadable, all_projects=all_projects)
+    return stats_page(groups, title="all projects" if all_projects else app.folder.name, command=command)
 
 
 def _is_long(answer: Statistics) -> bool:
