@@ -102,7 +102,7 @@ def _each_summed(
     store: Store, stale: Mapping[str, Mapping[str, str]], kinds: tuple[str, ...]
 ) -> Iterator[tuple[str, Summed | Damaged]]:
     """The sums of sessions, or why they cannot be read; of many, by as many processes as there are processors."""
-    rest = dict(stale)
+    pending = dict(stale)
     cores = os.cpu_count() or 1
     if cores > 1 and len(stale) >= _MANY:
         from concurrent.futures.process import BrokenProcessPool
@@ -111,13 +111,13 @@ def _each_summed(
 
         names = list(stale)
         parts = [{name: stale[name] for name in names[at : at + _PART]} for at in range(0, len(names), _PART)]
-        # Where there can be no processes, or one dies, the rest is done here.
+        # Where there can be no processes, or one dies, what is left is done here.
         with suppress(OSError, BrokenProcessPool):
             for part in processes.outcomes(partial(_part_summed, store.path, kinds), parts, cores):
                 for name, one in part:
-                    del rest[name]
+                    del pending[name]
                     yield name, one
-    yield from ((name, _summed(store, name, tips, kinds)) for name, tips in rest.items())
+    yield from ((name, _summed(store, name, tips, kinds)) for name, tips in pending.items())
 
 
 def _part_summed(
