@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
+from ctxvc import processes
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store
 from ctxvc.tables import stats as statistics
@@ -212,3 +214,28 @@ def test_every_kind_is_what_a_few_lines_over_the_recordings_give(run: Run, tmp_p
     for by, sums in expected.items():
         items = answer(run, folders[0], "stats", "--all-projects", "--by", by)["items"]
         assert +Counter({item["name"]: item["output"] for item in items}) == +sums, by
+
+
+@pytest.mark.parametrize("fails", [None, OSError, BrokenProcessPool])
+def test_many_sessions_are_added_up_by_processes_and_where_there_are_none_here(
+    fails: type[Exception] | None, run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes, kinds = processes.outcomes, ("tool", "file")
+    before = [answer(run, project, "stats", "--by", by) for by in kinds]
+    for cache in (project / FOLDER / "ctxvc" / "cache").glob("stats-*"):
+        cache.unlink()
+    given: list[int] = []
+
+    def some(work: Any, units: Any, cores: int) -> Iterator[Any]:
+        for outcome in outcomes(work, units, cores):
+            given.append(len(outcome))
+            yield outcome
+            if fails:
+                raise fails
+
+    monkeypatch.setattr(processes, "outcomes", some)
+    monkeypatch.setattr(statistics, "_MANY", 2)
+    monkeypatch.setattr(statistics, "_PART", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert [answer(run, project, "stats", "--by", by) for by in kinds] == before
+    assert len(given) == (2 if fails else 4)

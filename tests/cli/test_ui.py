@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class Browser:
         return answer
 
 
-def serving(project: Path, *, edit: bool, shared: Shared | None = None) -> Iterator[Browser]:
+def serving(project: Path, *, edit: bool, shared: Shared | None = None) -> Generator[Browser]:
     errors: list[Exception] = []
     access = Access()
     live = Live(lambda: Store(project / FOLDER), access, project="p", edit=edit, shared=shared)
@@ -71,9 +72,11 @@ def serving(project: Path, *, edit: bool, shared: Shared | None = None) -> Itera
     access.port = server.port
     thread = threading.Thread(target=server.serve)
     thread.start()
-    yield Browser(server, access)
-    server.stop()
-    thread.join()
+    try:
+        yield Browser(server, access)
+    finally:
+        server.stop()
+        thread.join()
     assert not errors, errors
 
 
@@ -254,9 +257,11 @@ def test_what_a_remote_has_is_shown_as_it_is_there_and_changed_by_nobody(
         store.create_session("mine")
         remote = remotes.find(store)
     before = (run("stats", "--remote", "--json", folder=other).stdout, run("log", "--json", folder=other).stdout)
-    for browser in serving(other, edit=False, shared=lambda: remote_sessions.tips(remote)):
+    with closing(serving(other, edit=False, shared=lambda: remote_sessions.tips(remote))) as browsers:
+        browser = next(browsers)
         browser.open()
-        listed = browser.ask("/api/sessions").json
+        while (listed := browser.ask("/api/sessions?rest=1").json)["missing"]:
+            pass
         assert {one["id"] for one in listed["sessions"]} == {"demo", "branched", "hostile"}
         page = browser.ask("/api/report?session=demo").body.decode()
         assert secret not in page and "nobody else knows" not in page
