@@ -17,9 +17,11 @@ from ctxvc.store.store import Store, create
 from tests.making.events import messages, parts, read
 
 DATA = Path(__file__).parents[1] / "data"
-#: Recordings of a file each: not the database's prompts, not the pieces of a folder.
+#: Recordings of a file each: not the database's prompts, the pieces of a folder, or what a sub-agent is called.
 FILES = sorted(
-    path for path in DATA.rglob("*.json*") if path.parent != DATA and not {"openhands", "opencode"} & {*path.parts}
+    path
+    for path in DATA.rglob("*.json*")
+    if path.parent != DATA and not {"openhands", "opencode"} & {*path.parts} and not path.name.endswith(".meta.json")
 )
 #: The first letter of what somebody said.
 _WORDS = re.compile(rb'"(?:text|content|thinking|output|message)\\?": ?\\?"[A-Za-z ]{1,3}(?=[A-Za-z])')
