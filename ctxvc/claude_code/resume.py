@@ -108,7 +108,7 @@ def resumable(
             session=session,
             data=marked(
                 [wire.compact(line) + b"\n" for line in (*lines, *new_lines)],
-                "" if snapshot.waiting else snapshot.commit,  # what waits is in no commit
+                revision.settled(store, snapshot),
             ),
             kept=len(lines),
             written=len(new_lines),

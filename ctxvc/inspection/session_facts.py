@@ -69,18 +69,18 @@ def _times(stored: StoredSession, scope: str, oldest: int) -> dict[int, int]:
     """Step → when it was made, of the steps from `oldest` on."""
     times: dict[int, int] = {}
     newest = stored.ledger(scope).meta.counters.step
-    at = None
+    at = 0
     for commit in stored.store.first_parents(stored.tip(scope)):
         entry = revision.entry(stored.store, commit)
-        number = entry.trailers.get("Ctxvc-Step", "") if entry.trailers.get("Ctxvc-Op") == "step" else ""
-        step = int(number) if _NUMBER.fullmatch(number) else -1
-        if at is None:
-            times.update((number, entry.time) for number in range(max(step, 0) + 1, newest + 1))
+        number = entry.trailers.get("Ctxvc-Step", "") if entry.op == "step" else ""
         at = entry.time
-        if step >= 0:
-            times.setdefault(step, entry.time)
-            if step <= oldest:
+        if _NUMBER.fullmatch(number):
+            if not times:  # an open step has no commit yet
+                times.update((later, at) for later in range(int(number) + 1, newest + 1))
+            times.setdefault(int(number), at)
+            if int(number) <= oldest:
                 break
-    if at is not None:
-        times.setdefault(oldest, at)
+    if not times:
+        times.update((number, at) for number in range(1, newest + 1))
+    times.setdefault(oldest, at)
     return times

@@ -13,7 +13,7 @@ from ctxvc.core.recording.events import Event, Opened
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 from ctxvc.store import exports
-from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.read.revision import Snapshot, settled
 from ctxvc.store.store import Store
 
 
@@ -21,12 +21,12 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
     """Keeps what a session with this id was written from: an import of it, which may know it by another, goes on from
     that commit.
 
-    What waits in an open step is in no commit: such a session becomes one of its own. `format` is empty for an agent
-    whose recordings are not read. Returns whether no session had the id before, as far as it is known.
+    What somebody said in an open step is in no commit: such a session becomes one of its own. `format` is empty for an
+    agent whose recordings are not read. Returns whether no session had the id before, as far as it is known.
     """
     if exports.written_session(store, format, id):
         return False
-    commit = "" if snapshot.waiting else snapshot.commit
+    commit = settled(store, snapshot)
     events: list[Event] = []
     names = {id}
     if format and commit:

@@ -238,3 +238,15 @@ def counted(*arguments):
 Journal.append = counted
 cli(["-C", folder, "continue", "--in", "run"])
 """
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini", "pi"])
+def test_what_is_written_of_a_run_that_has_not_begun_is_known_again(run: Run, place: Path, agent: str) -> None:
+    for words in (("import", str(DATA / RECORDINGS[0])), ("continue", "--in", "run"), ("continue", "--in", agent)):
+        assert run(*words, folder=place).exit_code == 0
+
+    imported = run("import", folder=place)
+
+    assert imported.exit_code == 0, imported.stderr
+    with Store(place / ".ctxvc") as store:
+        assert len(store.sessions()) == 1

@@ -425,3 +425,16 @@ def test_undo_takes_back_what_recover_added(run: Run, project: Path) -> None:
     assert run("export", folder=project).stdout == before
     assert run("redo", folder=project).exit_code == 0
     assert "assert add(0, 1)" in run("export", folder=project).stdout
+
+
+@pytest.mark.parametrize("ranked", [(), ("--rank",)])
+def test_a_block_is_as_old_as_its_step_whatever_was_done_since(
+    ranked: tuple[str, ...], run: Run, project: Path
+) -> None:
+    assert run("note", "-m", "much later", "--session", "demo", folder=project).exit_code == 0
+
+    def hits(*when: str) -> str:
+        return run("grep", *ranked, *when, "app", "--session", "demo", folder=project).stdout
+
+    assert "B1" in hits("--until", "2026-04-01")
+    assert "B1" not in hits("--since", "2026-04-01")

@@ -11,8 +11,10 @@ import msgspec
 import pygit2
 
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.core.suggestion import meant
+from ctxvc.core.view.dashboard import is_protocol
 from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
@@ -132,6 +134,13 @@ def at(store: Store, commit: str) -> Snapshot:
         system=system,
         tools=tools,
     )
+
+
+def settled(store: Store, snapshot: Snapshot) -> str:
+    """The snapshot's commit, if it has all that somebody said; empty where that waits, and not only text of ctxvc's."""
+    before = store.reader.ledger(snapshot.commit) if snapshot.waiting else snapshot.ledger
+    new = (row for row in snapshot.ledger.rows() if before.get(row.id) is None)
+    return snapshot.commit if all(row.kind in ASIDE or is_protocol(row) for row in new) else ""
 
 
 def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
