@@ -243,6 +243,7 @@ class _Export:
                 self._connection.execute(f"COPY ({rows}) TO {_quoted(new)} (FORMAT parquet, COMPRESSION zstd)")
                 old.parent.mkdir(parents=True, exist_ok=True)
                 sums[file] = _sum(new)
+                new.chmod(0o600)
                 os.replace(new, old)
         return sums
 

@@ -261,6 +261,9 @@ def test_the_store_is_found_from_anywhere_in_the_project_and_from_its_linked_wor
     with pytest.raises(NotFound) as missing:
         locate.find(tmp_path)
     assert "ctxvc init" in missing.value.hint
+    (root / ".ctxvc" / "HEAD").unlink()
+    with pytest.raises(Damaged, match="HEAD"):
+        locate.find(deep)
 
 
 @pytest.mark.parametrize("name", ["no project", "with space 'and\" quotes", "ümläut-文-%25", "-dash\nnew line"])

@@ -128,6 +128,8 @@ def wrap(
         app.output.note(f"ctxvc: {reported}")
     if managed:
         _report(app, start)
+    if not (reported or variables.is_recording_off(app.env) or _has_recorded(app.store_place(), start)):
+        app.output.note("ctxvc: no call of a model was recorded")
     click.get_current_context().exit(end_as(status))
 
 
@@ -158,6 +160,13 @@ def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
     return {**urls, "any": address, "hooks": str(hooks.folder())}
+
+
+def _has_recorded(store: Path, since: float) -> bool:
+    """Whether a journal of the store was written since then."""
+    with suppress(OSError):
+        return any(journal.stat().st_mtime >= since for journal in (store / "ctxvc" / "journal").iterdir())
+    return False
 
 
 def _report(app: App, since: float) -> None:

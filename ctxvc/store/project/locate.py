@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctxvc.errors import NotFound, Phrase
+from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store.trust import contained
 
 FOLDER = ".ctxvc"
@@ -13,7 +13,7 @@ FOLDER = ".ctxvc"
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound, also for a bare clone that is not complete; Refused if the store is a link.
+    Raises: NotFound, also for a bare clone that is not complete; Damaged without HEAD; Refused if the store is a link.
     """
     for folder in (start, *start.parents):
         if is_store(folder / FOLDER):
@@ -23,6 +23,8 @@ def find(start: Path) -> Path:
             return folder
         if (folder / FOLDER / "HEAD").is_file():
             raise NotFound(f"{folder / FOLDER} is a git repository but not a ctxvc store", hint=Phrase("init-clone"))
+        if (folder / FOLDER / "ctxvc").is_dir():
+            raise Damaged(f"{folder / FOLDER} has no file HEAD, which git needs", hint="restore it from a copy")
     main = contained.main_worktree(start)
     if main and is_store(main / FOLDER):
         contained.refuse_link(main / FOLDER)
