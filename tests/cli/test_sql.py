@@ -196,8 +196,11 @@ def test_an_object_store_has_what_a_folder_has(run: Run, project: Path, store: B
     lost, changed = sorted(key for key in store.objects if key not in others)[:2]
     del store.objects[lost]
     store.objects[changed] = b"somebody else's"
+    needless = f"table/calls/month=2020-01/writer=local/{changed.rpartition('/')[2]}"  # as of a session that is gone
+    store.objects[needless] = b"rows"
     assert answer(run, project, "export", "--format", "parquet", "-o", ADDRESS)["files"] == 2
-    assert [change for change, _ in store.changes] == ["PUT", "PUT"]
+    assert [change for change, _ in store.changes] == ["PUT", "PUT", "DELETE"]
+    assert needless not in store.objects
     assert {lost: store.objects[lost], changed: store.objects[changed]}.items() <= {
         f"table/{key}": data for key, data in there.items()
     }.items()
