@@ -205,7 +205,8 @@ def test_an_object_store_has_what_a_folder_has(run: Run, project: Path, store: B
         f"table/{key}": data for key, data in there.items()
     }.items()
 
-    assert run("purge", "--text", QUESTION, "--yes", folder=project).exit_code == 0
+    purged = run("purge", "--text", QUESTION, "--yes", folder=project)
+    assert (purged.exit_code, ADDRESS in purged.stdout + purged.stderr) == (0, False)
     assert store.objects == others  # as from a folder: the next export writes what is left
 
 

@@ -63,10 +63,12 @@ class _Handler(Handler, BaseHTTPRequestHandler):
         """Deletes several."""
         asked = ElementTree.fromstring(self.rfile.read(int(self.headers["content-length"])))
         if not self._denied():
-            for key in (one.text or "" for one in asked.iter() if one.tag.endswith("Key")):
+            keys = [one.text or "" for one in asked.iter() if one.tag.endswith("Key")]
+            for key in keys:
                 self.server.objects.pop(key, None)
                 self.server.changes.append(("DELETE", key))
-            self._send(200, b"<DeleteResult></DeleteResult>")
+            deleted = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+            self._send(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def do_HEAD(self) -> None:
         self.do_GET()
