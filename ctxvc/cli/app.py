@@ -190,14 +190,21 @@ class App:
                 yield store
 
     @contextmanager
-    def reading(self) -> Iterator[StoredSession]:
-        """The chosen session, for reading: nothing is flushed on the way out."""
+    def reading_store(self) -> Iterator[Store]:
+        """The store, for reading: nothing is flushed on the way out."""
         from ctxvc.cli.hosts import prompt as host_prompt
-        from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
             with suppress(CtxvcError, OSError):  # as in a store that cannot be written
                 host_prompt.settle(store)
+            yield store
+
+    @contextmanager
+    def reading(self) -> Iterator[StoredSession]:
+        """The chosen session, for reading: nothing is flushed on the way out."""
+        from ctxvc.store.log.stored_session import StoredSession
+
+        with self.reading_store() as store:
             stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             yield stored

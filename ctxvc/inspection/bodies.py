@@ -11,7 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
-from ctxvc.errors import Damaged, Phrase
+from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.inspection.filters import Filters
 from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
 from ctxvc.store.log.stored_session import StoredSession
@@ -51,35 +51,44 @@ def bodies(
     filters: Filters | None = None,
     whole: bool = False,
     project: str = "",
+    unreadable: list[CtxvcError] | None = None,
 ) -> list[StoredBody]:
-    """The bodies that are wanted and are text, by session, scope and number; equal ones once. Raises: Damaged.
+    """The bodies that are wanted and are text, by session, scope and number; equal ones once.
 
     Wanted is what `accepts` and the `filters` let through. With `whole`, what the model saw cut is given whole where
-    that is kept, as `recover` reads it out. `project` is the folder that their places name.
+    that is kept, as `recover` reads it out. `project` is the folder that their places name. The errors of damaged
+    scopes go into `unreadable`. Raises: without it, Damaged.
     """
     by_blob: dict[bytes, StoredBody] = {}
     for session, scopes in sessions:
-        objects = Objects(session.store.repository)
         for scope in scopes:
-            is_within = filters.of_session(session, scope) if filters else accepts
-            rows = [row for row in session.ledger(scope).rows() if accepts(row) and _is_text(row) and is_within(row)]
-            committed = _committed(objects, session.tip(scope)) if rows else {}
-            for row in rows:
-                file = truncation.whole(row) if whole else ""
-                blob, data = (
-                    committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode()),
-                    None,
-                )
-                if blob is None:
-                    data = session.file(row, file, scope) if file else session.body(row, scope)
-                    blob = blob_id(data)
-                readable_row = msgspec.structs.replace(row, ext="txt", extra={}) if file else row
-                place = Place(session.name, scope, readable_row, project)
-                if blob in by_blob:
-                    by_blob[blob].places.append(place)
-                else:
-                    by_blob[blob] = StoredBody(blob, [place], data)
+            try:
+                for row, blob, data in _of_scope(session, scope, accepts, filters, whole=whole):
+                    place = Place(session.name, scope, row, project)
+                    by_blob.setdefault(blob, StoredBody(blob, [], data)).places.append(place)
+            except Damaged as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(error)
     return list(by_blob.values())
+
+
+def _of_scope(
+    session: StoredSession, scope: str, accepts: Callable[[Row], bool], filters: Filters | None, *, whole: bool
+) -> Iterator[tuple[Row, bytes, bytes | None]]:
+    """The rows of a scope whose bodies are wanted, as they are to be read, each with its blob's id, and its bytes where
+    they are not in git."""
+    is_within = filters.of_session(session, scope) if filters else accepts
+    rows = [row for row in session.ledger(scope).rows() if accepts(row) and _is_text(row) and is_within(row)]
+    committed = _committed(Objects(session.store.repository), session.tip(scope)) if rows else {}
+    for row in rows:
+        file = truncation.whole(row) if whole else ""
+        blob = committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode())
+        data = None
+        if blob is None:
+            data = session.file(row, file, scope) if file else session.body(row, scope)
+            blob = blob_id(data)
+        yield msgspec.structs.replace(row, ext="txt", extra={}) if file else row, blob, data
 
 
 def blob_id(data: bytes) -> bytes:
@@ -87,13 +96,18 @@ def blob_id(data: bytes) -> bytes:
     return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
 
 
-def read(store: Store, stored: Iterable[StoredBody]) -> Iterator[tuple[StoredBody, bytes]]:
-    """Each with its bytes, in their order. They are not hashed, which `verify` is for. Raises: Damaged."""
+def read(
+    store: Store, stored: Iterable[StoredBody], unreadable: list[CtxvcError] | None = None
+) -> Iterator[tuple[StoredBody, bytes]]:
+    """Each with its bytes, in their order. They are not hashed, which `verify` is for.
+
+    What is damaged is left out, and its errors go into `unreadable`. Raises: without it, Damaged.
+    """
     objects = Objects(store.repository)
     for batch in _batches(stored):
         with unhashed():
-            contents = [_read(objects, body) for body in batch]
-        yield from zip(batch, contents, strict=True)
+            contents = [(body, _read(objects, body, unreadable)) for body in batch]
+        yield from ((body, data) for body, data in contents if data is not None)
 
 
 def searchable(row: Row, body: bytes) -> Iterator[str]:
@@ -153,13 +167,16 @@ def _folders(objects: Objects, root: Tree, name: bytes) -> Iterator[Tree]:
             yield objects.tree(folder)
 
 
-def _read(objects: Objects, body: StoredBody) -> bytes:
+def _read(objects: Objects, body: StoredBody, unreadable: list[CtxvcError] | None) -> bytes | None:
     if body.data is not None:
         return body.data
     try:
         return objects.blob(body.blob)
     except Unreadable as error:
-        raise damaged(error, body.places[0].address) from error
+        if unreadable is None:
+            raise damaged(error, body.places[0].address) from error
+        unreadable.append(damaged(error, body.places[0].address))
+        return None
 
 
 def _batches(stored: Iterable[StoredBody]) -> Iterator[list[StoredBody]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
 from ctxvc.inspection.work import CallCost, call_costs
+from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import CLIENT_TOKENS, Entry
 from ctxvc.store.store import Store
@@ -40,7 +42,7 @@ def comparison(store: Store, since: float) -> Comparison:
     """The managed calls since a time, in seconds since 1970; of no calls where there is none."""
     runs = [list(_since(store, tip, since)) for tips in store.all_tips().values() for tip in tips.values()]
     entries = {entry.commit: entry for run in runs for entry in run}
-    ordered = sorted(entries.values(), key=lambda entry: entry.time)
+    ordered = sorted([*entries.values(), *_waiting(store, since)], key=lambda entry: entry.time)
     costs = [cost for cost in call_costs(store, ordered) if CLIENT_TOKENS in cost.entry.trailers]
     if not costs:
         return Comparison()
@@ -60,6 +62,16 @@ def comparison(store: Store, since: float) -> Comparison:
 
 def _since(store: Store, tip: str, since: float) -> Iterator[Entry]:
     return takewhile(lambda entry: entry.time >= since, revision.history(store, tip))
+
+
+def _waiting(store: Store, since: float) -> Iterator[Entry]:
+    """What is acknowledged and in no commit yet: a conversation may end with a call whose result never comes."""
+    for name in store.sessions():
+        with suppress(OSError):
+            if store.journal_path(name).stat().st_mtime >= since:
+                stored = StoredSession.for_reading(store, name)
+                changes = (change for scope in stored.scopes() for change in stored.waiting_changes(scope))
+                yield from (revision.waiting_entry(change) for change in changes if change.written >= since)
 
 
 def _of_client(entry: Entry) -> int:

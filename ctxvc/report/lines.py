@@ -147,22 +147,14 @@ def add_waiting(line: Line, stored: StoredSession) -> None:
         if one.op == "step":
             step.append((one, ledger.meta))
         else:
-            verbs.append(Change(_waiting_entry(one), ledger.meta, one.rows, one.groups))
+            verbs.append(Change(revision.waiting_entry(one), ledger.meta, one.rows, one.groups))
     changes = verbs
     if step:
         rows = {row.id: row for one, _ in step for row in one.rows}
         groups = {group.id: group for one, _ in step for group in one.groups}
         newest, meta = step[-1]
-        changes = [Change(_waiting_entry(newest), meta, tuple(rows.values()), tuple(groups.values())), *verbs]
+        changes = [Change(revision.waiting_entry(newest), meta, tuple(rows.values()), tuple(groups.values())), *verbs]
     line.uncommitted = changes
-
-
-def _waiting_entry(change: WaitingChange) -> Entry:
-    trailers = {**change.trailers, "Ctxvc-Op": change.op, "Ctxvc-Actor": change.actor}
-    return Entry(
-        commit="", parents=(), subject=change.subject, body="", trailers=trailers, actor=change.actor,
-        time=change.written,
-    )  # fmt: skip
 
 
 def calls(

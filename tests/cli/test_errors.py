@@ -18,7 +18,10 @@ import pytest
 from ctxvc.cli import command_list, main
 from ctxvc.errors import Conflict
 from ctxvc.store.git import program
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.store import Store
 from tests.cli.conftest import INTERRUPTIBLE, ROOT, Run, printed, python
+from tests.making.conversation import human, reply
 
 READERS = [
     ["sessions"],
@@ -106,6 +109,32 @@ def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None
     assert "damaged" in result.stderr
     assert "ctxvc verify" in result.stderr
     assert run("verify", folder=project).exit_code == 3
+
+
+@pytest.mark.parametrize("lost", ["body", "ledger"])
+@pytest.mark.parametrize("search", [["login"], ["login", "--rank"]], ids=" ".join)
+@pytest.mark.parametrize("current", ["whole", "damaged"])
+def test_a_search_lists_what_is_whole_beside_what_is_damaged(
+    lost: str, search: list[str], current: str, run: Run, project: Path
+) -> None:
+    store = project / ".ctxvc"
+    with Store(store) as opened:
+        for name in ("whole", "damaged"):
+            with StoredSession.open(opened, opened.create_session(name)) as stored:
+                stored.append(human("the login fails"), reply(f"the login of {name}"))
+        path = "blocks/00/00/B2.txt" if lost == "body" else "ledger/00/00.jsonl"
+        lost_id = str(opened.reader.tree(opened.tips("damaged")["main"])[path].id)
+    for pack in [*(store / "objects" / "pack").glob("*.pack")]:
+        moved = pack.rename(project / pack.name)
+        program.run(store, "unpack-objects", "-q", data=moved.read_bytes())
+    (store / "objects" / lost_id[:2] / lost_id[2:]).unlink()
+    run("use", current, folder=project)
+
+    result = run("grep", *search, "--all", folder=project)
+
+    assert result.exit_code == 3
+    assert "whole/main:B1" in result.stdout and "whole/main:B2" in result.stdout
+    assert ("damaged/main:B2" if lost == "body" else "ledger/00/00.jsonl") in result.stderr
 
 
 def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_path: Path) -> None:

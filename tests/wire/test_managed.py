@@ -425,10 +425,12 @@ def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
     assert run.wire.client.tokens(run.wire.calls[-1].sent) <= BUDGET
 
 
-def test_what_the_budget_came_to_is_counted(run: Run) -> None:
+@pytest.mark.parametrize("ends_with_call", [False, True])
+def test_what_the_budget_came_to_is_counted(run: Run, ends_with_call: bool) -> None:
     run.say("Find the needle.")
     run.fill(30, lines=120)
-    run.answer(text("Done."))
+    if not ends_with_call:
+        run.answer(text("Done."))
     run.restart()
     with Store(run.path) as store:
         figures = comparison(store, 0)

@@ -78,9 +78,12 @@ class _Question:
         self._unreadable = unreadable
 
     def of_project(self, *, everywhere: bool) -> Iterator[Searched]:
-        with self._app.reading() as stored:
-            sessions = () if everywhere else (stored.name,)
-            yield self._searched(stored.store, sessions, "")
+        if everywhere:
+            with self._app.reading_store() as store:
+                yield self._searched(store, (), "")
+        else:
+            with self._app.reading() as stored:
+                yield self._searched(stored.store, (stored.name,), "")
 
     def of_all_projects(self, names: Sequence[str]) -> Iterator[Searched]:
         for store in self._app.all_stores(self._unreadable, names):

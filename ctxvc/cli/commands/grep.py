@@ -129,7 +129,7 @@ def _show(
         for store, stored_bodies in chosen:
             count += len(stored_bodies)
             with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-                yield from _with_progress(read(store, stored_bodies), progress)
+                yield from _with_progress(read(store, stored_bodies, unreadable), progress)
 
     search = searching.Search(texts(), pattern, context)
     matching = iter(search)
@@ -178,9 +178,18 @@ def _project(
     *, everywhere: bool,
 ) -> Generator[tuple[Store, list[StoredBody]]]:  # fmt: skip
     """The project's store, with the bodies to search."""
+    if everywhere:
+        with app.reading_store() as store:
+            current = app.session_name(store) or store.current_session()
+            sessions = _all_sessions(store, current, unreadable)
+            yield store, bodies(sessions, matches, filters=filters, whole=True, unreadable=unreadable)
+        return
     with app.reading() as stored:
-        sessions = _sessions(stored, scope, unreadable, everywhere=everywhere)
-        yield stored.store, bodies(sessions, matches, filters=filters, whole=True)
+        if scope is not None:
+            stored.ledger(scope)  # raises if there is none
+        scopes = [scope] if scope is not None else _scopes(stored)
+        chosen = [(stored, scopes)]
+        yield stored.store, bodies(chosen, matches, filters=filters, whole=True, unreadable=unreadable)
 
 
 def _all_projects(
@@ -188,36 +197,27 @@ def _all_projects(
 ) -> Generator[tuple[Store, list[StoredBody]]]:
     """The stores of all projects, or of those in folders of these names, each with the bodies to search."""
     for store in app.all_stores(unreadable, projects):
-        sessions = _sessions_besides(store, "", unreadable)
-        yield store, bodies(sessions, matches, filters=filters, whole=True, project=str(store.path.parent))
+        sessions = _all_sessions(store, "", unreadable)
+        project = str(store.path.parent)
+        yield store, bodies(sessions, matches, filters=filters, whole=True, project=project, unreadable=unreadable)
 
 
-def _sessions(
-    stored: StoredSession, scope: str | None, unreadable: list[CtxvcError], *, everywhere: bool
+def _all_sessions(
+    store: Store, current: str, unreadable: list[CtxvcError]
 ) -> Iterator[tuple[StoredSession, Sequence[str]]]:
-    """The sessions to search with their scopes, the current one first. The others' errors go into `unreadable`."""
-    if scope is not None:
-        stored.ledger(scope)  # raises if there is none
-        yield stored, [scope]
-        return
-    yield stored, sorted(stored.scopes(), key=lambda name: name != stored.scope)
-    if everywhere:
-        yield from _sessions_besides(stored.store, stored.name, unreadable)
-
-
-def _sessions_besides(
-    store: Store, besides: str, unreadable: list[CtxvcError]
-) -> Iterator[tuple[StoredSession, Sequence[str]]]:
-    """The store's sessions without one, with their scopes."""
-    for name in store.sessions():
-        if name == besides:
-            continue
+    """The store's sessions with their scopes, the current one first."""
+    for name in sorted(store.sessions(), key=lambda name: name != current):
         try:
-            other = StoredSession.for_reading(store, name)
+            stored = StoredSession.for_reading(store, name)
         except Damaged as error:
             unreadable.append(error)
             continue
-        yield other, other.scopes()
+        yield stored, _scopes(stored) if name == current else stored.scopes()
+
+
+def _scopes(stored: StoredSession) -> Sequence[str]:
+    """The session's scopes, the current one first."""
+    return sorted(stored.scopes(), key=lambda name: name != stored.scope)
 
 
 def _with_progress(

@@ -19,6 +19,7 @@ from ctxvc.errors import BadInput, NotFound, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.format import trailers_of
 from ctxvc.store.git.fast_import import epoch
+from ctxvc.store.log.journal import Change
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import session_name
 from ctxvc.store.store import Store
@@ -167,6 +168,19 @@ def history(store: Store, commit: str) -> Iterator[Entry]:
     """The commit and its first parents, newest first."""
     for ancestor in store.first_parents(commit):
         yield entry(store, ancestor)
+
+
+def waiting_entry(change: Change) -> Entry:
+    """An acknowledged change that no commit has yet, as that of its commit: the id is empty."""
+    return Entry(
+        commit="",
+        parents=(),
+        subject=change.subject,
+        body="",
+        trailers={**change.trailers, "Ctxvc-Op": change.op, "Ctxvc-Actor": change.actor},
+        actor=change.actor,
+        time=change.written,
+    )
 
 
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
