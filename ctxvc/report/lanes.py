@@ -31,6 +31,8 @@ class Lane:
     cut: bool = False
     #: Whether it was too large to be shown when it came.
     withheld: bool = False
+    #: Whether it left, be it between two calls, so that no prompt had it.
+    left: bool = False
     #: Whether it was in the prompt, or kept out of it from the first for its size.
     counts: bool = False
 
@@ -41,16 +43,12 @@ class Lane:
     @property
     def departed(self) -> bool:
         """Whether it left the prompt, or was withheld; dashboards, which give way to newer ones, do not count."""
-        return self.row.kind != "dashboard" and (self.withheld or self._turns(True, False))
+        return self.row.kind != "dashboard" and (self.withheld or self.left)
 
     @property
     def returned(self) -> bool:
         """Whether it came back into the prompt."""
-        return self._turns(False, True)
-
-    def _turns(self, before: bool, after: bool) -> bool:
-        """Whether it ever went from being in the prompt, or not, to the other."""
-        return (before, after) in pairwise(state in PRESENT for _, state in self.spans)
+        return (False, True) in pairwise(state in PRESENT for _, state in self.spans)
 
     def turn(self, call: int, state: int) -> None:
         """From a call on it has this state."""
@@ -104,6 +102,7 @@ class Lanes:
                     lane.withheld = True
                     self.turned.append(Turned(lane, call, "offload", change))
             elif lane.row.state != row.state:
+                lane.left = lane.left or (lane.row.present and not row.present)
                 self.turned.append(Turned(lane, call, _verb(lane.row, row), change))
             if row.reads > lane.row.reads and lane.row is not row:
                 lane.reads.append(call)

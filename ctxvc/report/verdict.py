@@ -76,7 +76,7 @@ def _sentence(figures: Figures) -> str:
         if figures.recovered
         else f"{departure}; none came back."
     )
-    if figures.cost is not None and figures.times > 1:
+    if figures.cost is not None and figures.times >= 1.05:
         sentences.append(f"Without that, it would have cost {figures.times:.1f} times as much.")
     return " ".join(sentences)
 
