@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 
 import msgspec
 
@@ -89,8 +90,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """The moments of a turn in a scope, newest first. `tokens` is the size of its last prompt, `dollars` are all its
-    calls'.
+    """A turn in a scope, with those of its moments that are wanted. `tokens` is the size of its last prompt, `dollars`
+    are all its calls', `began` is its first moment's time, in seconds since 1970.
 
     `request` is what the human said, on one line. `dollars` is None if no call has a price; `planner_dollars` is what
     policies' questions are of it.
@@ -100,6 +101,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     request: str
     moments: Sequence[Moment]
+    began: int
     tokens: int | None
     dollars: float | None
     planner_dollars: float = 0.0
@@ -122,10 +124,22 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
         yield Moment(entry=entry, meta=meta, rows=rows, cost=call_cost(store, entry), body_of=body_of)
 
 
-def turns(history: Iterable[Moment]) -> Iterator[Turn]:
-    """The turns of a history, newest first."""
+def turns(
+    history: Iterable[Moment], wanted: Callable[[Moment], bool] = lambda _: True, most: int | None = None
+) -> Iterator[Turn]:
+    """The turns of a history that have wanted moments, newest first, with the newest of them, at most so many in all.
+
+    A turn's figures are the whole turn's.
+    """
+    left = sys.maxsize if most is None else most
     for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
+        if not left:
+            return
         members = list(group)
+        chosen = list(islice(filter(wanted, members), left))
+        left -= len(chosen)
+        if not chosen:
+            continue
         costs = [moment.cost for moment in members if moment.cost is not None]
         request = ""
         for moment in reversed(members):
@@ -134,7 +148,8 @@ def turns(history: Iterable[Moment]) -> Iterator[Turn]:
             number=number,
             scope=scope,
             request=request,
-            moments=members,
+            moments=chosen,
+            began=members[-1].entry.time,
             tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
             dollars=total_cost(costs).dollars,
             planner_dollars=total_cost(cost for cost in costs if cost.by_planner).dollars or 0.0,

@@ -99,6 +99,16 @@ def test_numbers_are_short_and_a_turn_has_its_time(built: Path) -> None:
     assert "turn 2  2026-03-01 12:00  1.0k" in text
 
 
+@pytest.mark.parametrize(
+    "part", [["-n", "1"], ["-n", "1", "--reverse"], ["--reverse"], ["--tool", "Bash"]], ids=" ".join
+)
+def test_the_figures_of_a_turn_are_the_whole_turns(part: list[str], built: Path, on_screen: Run) -> None:
+    def headings(*options: str) -> set[str]:
+        return {line for line in on_screen("log", *options, folder=built).stdout.splitlines() if "turn " in line}
+
+    assert headings(*part) and headings(*part) <= headings()
+
+
 def test_ages_are_in_the_unit_that_fits() -> None:
     now = 1_772_366_400  # 2026-03-01T12:00:00Z
     assert ago("2026-03-01T11:59:50Z", now) == "10 s ago"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Annotated
 
 import click
+import msgspec
 
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
@@ -31,7 +32,7 @@ from ctxvc.cli.terminal.commit_table import log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
-from ctxvc.inspection.story import Moment, moments, turns
+from ctxvc.inspection.story import Moment, Turn, moments, turns
 from ctxvc.inspection.work import CallCost, call_cost, total_cost
 from ctxvc.store import timestamp
 from ctxvc.store.format import HEADS
@@ -115,18 +116,23 @@ def log(
             older = set(stored.store.first_parents(without))
             entries = (entry for entry in entries if entry.commit not in older)
         history = moments(stored.store, entries)
-        history = (moment for moment in history if all(match(moment) for match in filters))
-        if number is not None:
-            history = islice(history, number)
-        if reverse:
-            history = reversed([*history])
+
+        def is_wanted(moment: Moment) -> bool:
+            return all(match(moment) for match in filters)
+
         is_story = app.output.terminal and not (app.output.json or oneline or template is not None)
         if is_story:
+            latest = next(history, None)
+            shown = turns(chain([latest] if latest else [], history), is_wanted, number)
+            if reverse:
+                shown = (msgspec.structs.replace(turn, moments=turn.moments[::-1]) for turn in reversed([*shown]))
             sizes = prompt_size.counted_sizes(stored.store, snapshot.commit)
-            app.output.lines(_story_lines(app.output, snapshot, history, sizes, every=steps or bool(filters)))
+            header = story.header(app.output, snapshot, latest, sizes)
+            app.output.lines(_story_lines(app.output, snapshot, header, shown, every=steps or bool(filters)))
             _note_waiting(app.output, snapshot)
             return
-        _print(app.output, snapshot, history, template=template, oneline=oneline)
+        history = islice(filter(is_wanted, history), number)
+        _print(app.output, snapshot, reversed([*history]) if reverse else history, template=template, oneline=oneline)
 
 
 def _print(
@@ -168,11 +174,10 @@ def _filters(
 
 
 def _story_lines(
-    output: Output, snapshot: Snapshot, history: Iterator[Moment], sizes: Sequence[int], *, every: bool
+    output: Output, snapshot: Snapshot, header: Iterator[str], shown: Iterable[Turn], *, every: bool
 ) -> Iterator[str]:
-    first = next(history, None)
-    yield from story.header(output, snapshot, first, sizes)
-    for turn in turns(chain([first] if first else [], history)):
+    yield from header
+    for turn in shown:
         yield ""
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 
