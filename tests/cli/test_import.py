@@ -14,6 +14,7 @@ from ctxvc.cli.commands import demo
 from ctxvc.importers import FORMATS
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
+from ctxvc.store.trust import known_stores
 from tests.cli.conftest import Run
 from tests.making.conversation import injected, reply
 
@@ -281,6 +282,7 @@ def test_the_demos_run_through_and_the_agents_stays_in_its_budget(run: Run, tmp_
     assert demo.SESSION.exists()
     assert (tmp_path / "demo" / ".ctxvc" / "HEAD").exists()
     assert run("verify", folder=tmp_path / "demo").exit_code == 0
+    assert tmp_path / "demo" / ".ctxvc" not in known_stores.paths(), "it is no project's"
 
     told = run("demo", "--agent", tmp_path / "agent")
 

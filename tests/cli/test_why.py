@@ -240,7 +240,10 @@ def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     result = run("why", name, folder=app)
     assert result.exit_code == 1 and "install post-commit" in result.stderr
     assert run("why", "other.py:1", folder=app).exit_code == 1
-    assert run("why", "other.py:9", folder=app).stderr.startswith("ctxvc: ")
+    for number in (0, 9):
+        result = run("why", f"other.py:{number}", folder=app)
+        assert f"other.py has no line {number}\nhint: its lines are 1 to 1\n" in result.stderr
+    assert "no commit deadbeef" in run("why", "deadbeef", folder=app).stderr
     for odd in ("--", "no-such-branch", "nothing.py:3", "0" * 40, "deadbeef"):
         assert run("why", "--", odd, folder=app).exit_code == 1
     assert "`ctxvc blame B17@3fa9c1`" in run("why", "B17@3fa9c1", folder=app).stderr

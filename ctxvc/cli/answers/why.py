@@ -31,7 +31,7 @@ from ctxvc.store.store import Store
 
 #: A block or a group, in this scope or another.
 _ADDRESS = re.compile(r"(?:[\w./-]{1,200}:)?[BG]\d{1,9}(?:@[0-9a-f]{4,64})?")
-_FILE_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
+_FILE_LINE = re.compile(r"(.+):([0-9]{1,9})")
 
 #: The most files of a commit that are looked into, and other origins that are listed.
 _MOST_FILES = 300
@@ -98,7 +98,7 @@ def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
     """Raises: NotFound if no call on the file is recorded."""
     lines = _file_lines(folder, store, code)
     if not lines:
-        raise _nothing(code.file)
+        raise _nothing(code.file, code)
     spoken = [number for number, line in enumerate(lines, 1) if line.text.strip()]
     conversations = []
     for origin in _origins([(code.file, number, lines[number - 1]) for number in spoken]):
@@ -158,7 +158,7 @@ def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
                 f"{committed.recording}, which is not in the store",
                 hint="`ctxvc import` imports it if the transcript still exists",
             )
-        raise _nothing(target)
+        raise _nothing(target, code)
     ranked = _origins(chosen)
     best = ranked[0] if ranked else Origin("unknown", "", "", [])
     answer = Why(
@@ -180,9 +180,11 @@ def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
     return _with_step(store, answer, origins.step_of(store, newest.place), best) if newest else answer
 
 
-def _nothing(target: str) -> NotFound:
+def _nothing(target: str, code: Code) -> NotFound:
+    name = display.fitted(display.one_line(target, 400), 80)
+    is_here = code.commit or code.file
     return NotFound(
-        f"no recorded session changed {display.fitted(display.one_line(target, 400), 80)}",
+        f"no recorded session changed {name}" if is_here else f"no commit {name} in this project or in a recording",
         hint="`ctxvc import` imports older sessions; `ctxvc install post-commit` links commits from now on",
     )
 
@@ -326,8 +328,11 @@ def _line(folder: Path, file: str, number: int) -> Code:
     path = folder / file
     data = path.read_bytes()[: code_history.LARGEST]
     lines = split(data.decode("utf-8", "surrogateescape"))
-    if number > len(lines):
-        raise NotFound(f"{path} has no line {number}: it has {len(lines)}", hint="count from 1")
+    if not 0 < number <= len(lines):
+        name = display.one_line(file, 400)
+        raise NotFound(
+            f"{name} has no line {number}", hint=f"its lines are 1 to {len(lines)}" if lines else "it is empty"
+        )
     porcelain = git_says(
         path.parent, "blame", "--porcelain", "--no-textconv", "-L", f"{number},{number}", "--", path.name
     )

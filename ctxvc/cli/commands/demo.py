@@ -28,6 +28,7 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
+from ctxvc.store.trust import known_stores
 from ctxvc.store.verify import verify
 from ctxvc.tokens.meter import Meter
 
@@ -50,7 +51,7 @@ def play(say: Say, folder: Path | None = None) -> Path:
     """Plays the demo, reports each part to `say`, and returns the folder with the store."""
     folder = _place(folder)
     start = time.monotonic()
-    with create(folder / FOLDER) as store:
+    with _created(folder) as store:
         name = _import(store, say)
         meter = Meter(store)
         with StoredSession.open(store, name) as stored:
@@ -71,7 +72,7 @@ def play_agent(say: Say, folder: Path | None = None) -> Path:
 
     folder = _place(folder)
     say("scripted: the model's recorded replies are played back; no model is asked.\n")
-    with create(folder / FOLDER) as store:
+    with _created(folder) as store:
         name = _import(store, say)
         turns = running.recorded(Session(StoredSession.open(store, name)))
     say("2. The same replies and results are run through the agent's loop, twice.")
@@ -123,6 +124,12 @@ def _place(folder: Path | None) -> Path:
     if folder.exists() and any(folder.iterdir()):
         raise Refused(f"{folder} is not empty", hint="give a new or empty folder")
     return folder
+
+
+def _created(folder: Path) -> Store:
+    store = create(folder / FOLDER)
+    known_stores.remember_made(store.path, throwaway=True)
+    return store
 
 
 def _import(store: Store, say: Say) -> str:

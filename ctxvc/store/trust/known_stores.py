@@ -42,7 +42,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
 
     `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted. `tables` are the
-    folders outside the store that have its table, and the addresses in object stores.
+    folders outside the store that have its table, and the addresses in object stores. A `throwaway` is no project's:
+    its sessions count only where one is in it.
     """
 
     format: int = 1
@@ -52,6 +53,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     time: str = ""
     tables: tuple[str, ...] = ()
+    throwaway: bool = False
 
 
 def remember_table(path: Path, table: Path | str) -> None:
@@ -78,11 +80,11 @@ def tables(path: Path) -> list[Path | str]:
     return [path / TABLE, *(place if objects.is_address(place) else Path(place) for place in places)]
 
 
-def remember_made(path: Path) -> None:
+def remember_made(path: Path, *, throwaway: bool = False) -> None:
     """Remembers that this machine made the store. Does nothing without a data folder: work with the store needs
     none."""
     with suppress(CtxvcError), recorded(make_id(path)) as (file, _):
-        write(file, Remembered(path=real(path), made=True, time=timestamp.now("seconds")))
+        write(file, Remembered(path=real(path), made=True, time=timestamp.now("seconds"), throwaway=throwaway))
 
 
 def remember_used(path: Path) -> None:
@@ -102,7 +104,7 @@ def remember_used(path: Path) -> None:
 
 
 def paths() -> list[Path]:
-    """The stores that were made or used on this machine and are still there, by path.
+    """The stores that were made or used on this machine and are still there, by path; throwaways are left out.
 
     What is gone is forgotten, unless the person accepted settings of it: it may have been moved.
     """
@@ -114,7 +116,7 @@ def paths() -> list[Path]:
                 continue
             path = Path(remembered.path)
             if not path.is_symlink() and store_id(path) == file.stem:
-                stores.append(path)
+                stores += [] if remembered.throwaway else [path]
             elif not remembered.accepted and not os.path.lexists(path):
                 file.unlink(missing_ok=True)
     return sorted(stores)
