@@ -63,7 +63,7 @@ def bodies(
     for session, scopes in sessions:
         for scope in scopes:
             try:
-                for row, blob, data in _of_scope(session, scope, accepts, filters, whole=whole):
+                for row, blob, data in _of_scope(session, scope, accepts, filters, untruncated=whole):
                     place = Place(session.name, scope, row, project)
                     by_blob.setdefault(blob, StoredBody(blob, [], data)).places.append(place)
             except Damaged as error:
@@ -74,7 +74,7 @@ def bodies(
 
 
 def _of_scope(
-    session: StoredSession, scope: str, accepts: Callable[[Row], bool], filters: Filters | None, *, whole: bool
+    session: StoredSession, scope: str, accepts: Callable[[Row], bool], filters: Filters | None, *, untruncated: bool
 ) -> Iterator[tuple[Row, bytes, bytes | None]]:
     """The rows of a scope whose bodies are wanted, as they are to be read, each with its blob's id, and its bytes where
     they are not in git."""
@@ -82,7 +82,7 @@ def _of_scope(
     rows = [row for row in session.ledger(scope).rows() if accepts(row) and _is_text(row) and is_within(row)]
     committed = _committed(Objects(session.store.repository), session.tip(scope)) if rows else {}
     for row in rows:
-        file = truncation.whole(row) if whole else ""
+        file = truncation.whole(row) if untruncated else ""
         blob = committed.get(f"{row.id}-{file}".encode() if file else f"{row.id}.{row.ext}".encode())
         data = None
         if blob is None:

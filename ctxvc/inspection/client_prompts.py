@@ -42,7 +42,7 @@ def comparison(store: Store, since: float) -> Comparison:
     """The managed calls since a time, in seconds since 1970; of no calls where there is none."""
     runs = [list(_since(store, tip, since)) for tips in store.all_tips().values() for tip in tips.values()]
     entries = {entry.commit: entry for run in runs for entry in run}
-    ordered = sorted([*entries.values(), *_waiting(store, since)], key=lambda entry: entry.time)
+    ordered = sorted([*entries.values(), *_uncommitted(store, since)], key=lambda entry: entry.time)
     costs = [cost for cost in call_costs(store, ordered) if CLIENT_TOKENS in cost.entry.trailers]
     if not costs:
         return Comparison()
@@ -64,7 +64,7 @@ def _since(store: Store, tip: str, since: float) -> Iterator[Entry]:
     return takewhile(lambda entry: entry.time >= since, revision.history(store, tip))
 
 
-def _waiting(store: Store, since: float) -> Iterator[Entry]:
+def _uncommitted(store: Store, since: float) -> Iterator[Entry]:
     """What is acknowledged and in no commit yet: a conversation may end with a call whose result never comes."""
     for name in store.sessions():
         with suppress(OSError):

@@ -91,7 +91,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn in a scope, with those of its moments that are wanted. `tokens` is the size of its last prompt, `dollars`
-    are all its calls', `began` is its first moment's time, in seconds since 1970.
+    are all its calls', `time` is when it began, in seconds since 1970.
 
     `request` is what the human said, on one line. `dollars` is None if no call has a price; `planner_dollars` is what
     policies' questions are of it.
@@ -101,7 +101,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     request: str
     moments: Sequence[Moment]
-    began: int
+    time: int
     tokens: int | None
     dollars: float | None
     planner_dollars: float = 0.0
@@ -125,19 +125,18 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
 
 
 def turns(
-    history: Iterable[Moment], wanted: Callable[[Moment], bool] = lambda _: True, most: int | None = None
+    history: Iterable[Moment], accepts: Callable[[Moment], bool] = lambda _: True, limit: int | None = None
 ) -> Iterator[Turn]:
-    """The turns of a history that have wanted moments, newest first, with the newest of them, at most so many in all.
-
-    A turn's figures are the whole turn's.
+    """The turns of a history, newest first, each with its moments that are accepted, at most `limit` in all; a turn
+    without any is left out. A turn's figures are the whole turn's.
     """
-    left = sys.maxsize if most is None else most
+    remaining = sys.maxsize if limit is None else limit
     for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
-        if not left:
+        if not remaining:
             return
         members = list(group)
-        chosen = list(islice(filter(wanted, members), left))
-        left -= len(chosen)
+        chosen = list(islice(filter(accepts, members), remaining))
+        remaining -= len(chosen)
         if not chosen:
             continue
         costs = [moment.cost for moment in members if moment.cost is not None]
@@ -149,7 +148,7 @@ def turns(
             scope=scope,
             request=request,
             moments=chosen,
-            began=members[-1].entry.time,
+            time=members[-1].entry.time,
             tokens=next((tokens for moment in members if (tokens := moment.tokens) is not None), None),
             dollars=total_cost(costs).dollars,
             planner_dollars=total_cost(cost for cost in costs if cost.by_planner).dollars or 0.0,

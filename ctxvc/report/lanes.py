@@ -32,7 +32,7 @@ class Lane:
     #: Whether it was too large to be shown when it came.
     withheld: bool = False
     #: Whether it left, be it between two calls, so that no prompt had it.
-    left: bool = False
+    was_removed: bool = False
     #: Whether it was in the prompt, or kept out of it from the first for its size.
     counts: bool = False
 
@@ -43,7 +43,7 @@ class Lane:
     @property
     def departed(self) -> bool:
         """Whether it left the prompt, or was withheld; dashboards, which give way to newer ones, do not count."""
-        return self.row.kind != "dashboard" and (self.withheld or self.left)
+        return self.row.kind != "dashboard" and (self.withheld or self.was_removed)
 
     @property
     def returned(self) -> bool:
@@ -102,7 +102,7 @@ class Lanes:
                     lane.withheld = True
                     self.turned.append(Turned(lane, call, "offload", change))
             elif lane.row.state != row.state:
-                lane.left = lane.left or (lane.row.present and not row.present)
+                lane.was_removed = lane.was_removed or (lane.row.present and not row.present)
                 self.turned.append(Turned(lane, call, _verb(lane.row, row), change))
             if row.reads > lane.row.reads and lane.row is not row:
                 lane.reads.append(call)

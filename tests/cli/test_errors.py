@@ -137,6 +137,19 @@ def test_a_search_lists_what_is_whole_beside_what_is_damaged(
     assert ("damaged/main:B2" if lost == "body" else "ledger/00/00.jsonl") in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [(["grep", "--rank", "login"], "without --rank"), (["sql", "SELECT 1"], "ctxvc sql --from DIR")],
+)
+def test_what_is_kept_in_a_store_that_is_read_only_has_another_way(
+    words: list[str], way_out: str, run: Run, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+    result = run(*words, folder=built)
+    assert result.exit_code == 1
+    assert "is read-only" in result.stderr and way_out in result.stderr
+
+
 def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_path: Path) -> None:
     result = run("status", "--json", folder=tmp_path)
     assert result.stdout == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
@@ -14,7 +15,7 @@ from ctxvc.cli.terminal.hits import ranked_table, screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, relevance
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Refused
 from ctxvc.inspection import search
 from ctxvc.inspection.filters import Filters, within
 from ctxvc.inspection.search import Fitting, Searched
@@ -93,6 +94,8 @@ class _Question:
                 self._unreadable.append(error)
 
     def _searched(self, store: Store, sessions: Sequence[str], project: str) -> Searched:
+        if not os.access(store.cache_path, os.W_OK):
+            raise Refused(f"{store.path} is read-only, and --rank keeps its index there", hint="search without --rank")
         with Progress("indexing", format=lambda number: f"{number:,} sessions") as progress:
             return search.searched(
                 store,

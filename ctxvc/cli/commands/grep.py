@@ -110,6 +110,8 @@ def grep(
         with app.store() as store:
             note_missing(app, store, fresh=remote)
     if not any_fits:
+        if not (everywhere or all_projects) and (agents or since or until):
+            app.output.note("only the current session was searched: --all searches all")
         ctx.exit(1)
 
 

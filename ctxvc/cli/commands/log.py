@@ -123,12 +123,14 @@ def log(
         is_story = app.output.terminal and not (app.output.json or oneline or template is not None)
         if is_story:
             latest = next(history, None)
-            shown = turns(chain([latest] if latest else [], history), is_wanted, number)
+            story_turns = turns(chain([latest] if latest else [], history), is_wanted, number)
             if reverse:
-                shown = (msgspec.structs.replace(turn, moments=turn.moments[::-1]) for turn in reversed([*shown]))
+                story_turns = (
+                    msgspec.structs.replace(turn, moments=turn.moments[::-1]) for turn in reversed([*story_turns])
+                )
             sizes = prompt_size.counted_sizes(stored.store, snapshot.commit)
             header = story.header(app.output, snapshot, latest, sizes)
-            app.output.lines(_story_lines(app.output, snapshot, header, shown, every=steps or bool(filters)))
+            app.output.lines(_story_lines(app.output, snapshot, header, story_turns, every=steps or bool(filters)))
             _note_waiting(app.output, snapshot)
             return
         history = islice(filter(is_wanted, history), number)
@@ -174,10 +176,10 @@ def _filters(
 
 
 def _story_lines(
-    output: Output, snapshot: Snapshot, header: Iterator[str], shown: Iterable[Turn], *, every: bool
+    output: Output, snapshot: Snapshot, header: Iterator[str], story_turns: Iterable[Turn], *, every: bool
 ) -> Iterator[str]:
     yield from header
-    for turn in shown:
+    for turn in story_turns:
         yield ""
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, Refused
 from ctxvc.report.share import clean_of
 from ctxvc.sharing import remotes
 from ctxvc.store.objects import is_address
@@ -40,7 +41,11 @@ def export(app: App, place: str, since: str, *, text: bool, all_projects: bool) 
 
 
 def refreshed(store: Store, unreadable: list[CtxvcError]) -> tuple[str, str]:
-    """The store's own table, up to date: its folder, and the name of the store's files in it."""
+    """The store's own table, up to date: its folder, and the name of the store's files in it. Raises: Refused if the
+    store is read-only."""
+    if not os.access(store.cache_path, os.W_OK):
+        hint = "`ctxvc export --format parquet -o DIR` writes one elsewhere, which `ctxvc sql --from DIR` asks"
+        raise Refused(f"{store.path} is read-only, and the table is kept in it", hint=hint)
     _update(store, store.path / TABLE, unreadable)
     return str(store.path / TABLE), identity.store_id(store.path)
 

@@ -119,7 +119,7 @@ def formatted(template: str, moment: Moment) -> str:
 
 def _heading(output: Output, turn: Turn, scope: str) -> str:
     where = f"turn {turn.number}" + (f" of {display.one_line(turn.scope, 30)}" if turn.scope != scope else "")
-    when = datetime.fromtimestamp(turn.began, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
+    when = datetime.fromtimestamp(turn.time, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
     size = human_tokens(turn.tokens) if turn.tokens is not None else ""
     cost = f"${turn.dollars:,.2f}" if turn.dollars is not None else ""
     if turn.planner_dollars >= _CENT:
