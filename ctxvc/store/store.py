@@ -21,7 +21,7 @@ from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import format as fmt
 from ctxvc.store import timestamp
-from ctxvc.store.files import locked
+from ctxvc.store.files import locked, unwritable
 from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
@@ -225,9 +225,7 @@ class Store:
             else:
                 contained.remove(self.path, _USED)
         except OSError as error:
-            raise CtxvcError(
-                f"cannot write {self.path / _USED}: {error.strerror}", hint="check the disk and permissions"
-            ) from error
+            raise unwritable(self.path / _USED, error) from error
         if session:
             self.set_current_scope(session, self.current_scope(session))
 

@@ -20,7 +20,8 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
-from ctxvc.store.log.journal import Change, Head, Journal, Record, encode_head, encode_record
+from ctxvc.store.log import journal
+from ctxvc.store.log.journal import Change, Head, Record, encode_head, encode_record
 from ctxvc.store.purge.scrub import Scrub
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
@@ -278,11 +279,7 @@ def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
 
 def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
     """The head of a journal, and its records by their numbers. Raises: Damaged."""
-    journal = Journal(path)
-    try:
-        head, records, _, tail = journal.read()
-    finally:
-        journal.close()
+    head, records, _, tail = journal.contents(path)
     if tail.damage:
         raise Damaged(f"the journal of {path.name} has records that cannot be read", hint=Phrase("repair"))
     return head, records

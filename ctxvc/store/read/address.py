@@ -158,7 +158,6 @@ def _longest_scope(stored: StoredSession, session: str, scope: str) -> tuple[str
 
 
 def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
-    stored.leave()  # a reader writes nothing
     return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, call))]
 
 

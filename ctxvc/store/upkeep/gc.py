@@ -13,7 +13,7 @@ import msgspec
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.log.journal import Journal
+from ctxvc.store.log import journal as journals
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
@@ -127,17 +127,19 @@ def flush(store: Store) -> list[Damaged]:
     """
     unreadable = []
     for name in store.sessions():
-        journal = Journal(store.journal_path(name))
         try:
-            _, records, _, tail = journal.read()
-            if records or tail.damage:
+            if is_waiting(store, name):
                 with StoredSession.open(store, name) as stored:
                     stored.flush()
         except Damaged as error:
             unreadable.append(error)
-        finally:
-            journal.close()
     return unreadable
+
+
+def is_waiting(store: Store, session: str) -> bool:
+    """Whether the session's journal has what is in no commit, or damage. Raises: Damaged if it cannot be read."""
+    _, records, _, tail = journals.contents(store.journal_path(session))
+    return bool(records or tail.damage)
 
 
 def _git(store: Store, lock: int, *arguments: str) -> None:
