@@ -144,7 +144,8 @@ class Session:
             if is_new := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
             stored = StoredSession.open(store, name, scope)
-            chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
+            spec = policy or stored.ledger().meta.policy
+            chosen = spec if isinstance(spec, Policy) else policies.parse(spec) if spec else None
             session = Session(stored, actor=actor, policy=chosen)
             if not is_new:
                 session.resume()
@@ -352,8 +353,7 @@ class Session:
 
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""
-        view = self.view()
-        return view.used
+        return self.view().used
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
@@ -739,8 +739,3 @@ class Session:
         if self._recovered is None:
             self._recovered = RecoveredFiles(self.store.path)
         return row, self._recovered.write(f"{row.id}.{row.ext}", body)
-
-
-def _policy(spec: str) -> Policy | None:
-    """The policy of a spec; None for an empty one. Raises: BadInput for an unknown one."""
-    return policies.parse(spec) if spec else None

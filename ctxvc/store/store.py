@@ -577,16 +577,11 @@ def _furnish(path: Path) -> None:
     (path / ".gitignore").write_text("*\n")
     (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
     with open(path / "config", "a") as config:  # last: with the format in it the store counts as complete
-        config.writelines(_settings_lines())
+        for name, value in _SETTINGS.items():  # a process of git for each would take longer than all the rest
+            section, _, key = name.partition(".")
+            config.write(f"[{section}]\n\t{key} = {value}\n")
     for name in ("config", ".gitignore", "info/attributes"):
         (path / name).chmod(0o600)
-
-
-def _settings_lines() -> Iterator[str]:
-    """The lines for a configuration file of git. A process of git for each setting would take longer than the rest."""
-    for name, value in _SETTINGS.items():
-        section, _, key = name.partition(".")
-        yield f"[{section}]\n\t{key} = {value}\n"
 
 
 def _exclude(path: Path) -> None:

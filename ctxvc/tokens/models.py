@@ -163,8 +163,8 @@ _GEMINI_EDITION = re.compile(r"(?:-0[0-9]{2}|-preview(?:-[0-9]{2}-[0-9]{2,4})?(?
 
 def limits(model: str) -> Limits | None:
     """Window and output of a model as the table has them, by any of its usual spellings; None if it is not there."""
-    known = MODELS.get(_plain_name(model))
-    return known.limits if known else None
+    entry = MODELS.get(_plain_name(model))
+    return entry.limits if entry else None
 
 
 def names_its_window(model: str) -> bool:
@@ -182,7 +182,7 @@ def window(model: str) -> int | None:
 
 def window_under(budget: int | Budget, model: str) -> int:
     """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
-    is smaller or there is no budget; the usual window where neither is known."""
+    is smaller or there is no budget; the usual window where neither is entry."""
     tokens = budget.window if isinstance(budget, Budget) else budget
     return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
 
@@ -239,10 +239,10 @@ def _is_count(value: object) -> bool:
 
 def dollars(model: str, usage: Usage) -> float | None:
     """The price of a call by the table; None for a model that is not in it."""
-    known = MODELS.get(_plain_name(model))
-    if known is None:
+    entry = MODELS.get(_plain_name(model))
+    if entry is None:
         return None
-    rates = known.rates
+    rates = entry.rates
     long = rates.long if rates.long and usage.prompt > rates.long.tokens else Long(0, 1, 1)
     weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read + usage.hour * (_HOUR - rates.write)
     return (weighed * rates.prompt * long.prompt + usage.reply * rates.reply * long.reply) / 1_000_000

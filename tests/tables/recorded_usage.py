@@ -43,8 +43,8 @@ def calls(file: Path) -> Iterator[Call]:
 
 
 def price(model: str, tokens: tuple[int, ...]) -> float:
-    known, (fresh, written, read, reply, *hour) = MODELS.get(_plain_name(model)), tokens
-    rates = known.rates if known else Rates(0, 0)
+    entry, (fresh, written, read, reply, *hour) = MODELS.get(_plain_name(model)), tokens
+    rates = entry.rates if entry else Rates(0, 0)
     long = rates.long if rates.long and fresh + written + read > rates.long.tokens else None
     cached = rates.write * written + rates.read * read + (2 - rates.write) * sum(hour)
     prompt = rates.prompt * (fresh + cached) * (long.prompt if long else 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from ctxvc.core.policy import Policy
 from ctxvc.replay.judge.cuts import Cut, Sample, sample
 from ctxvc.replay.judge.data import section
-from ctxvc.replay.judge.perception import Question, questions
+from ctxvc.replay.judge.perception import questions
 from ctxvc.replay.judge.record import KEPT, Estimate, Judgement, Preference, Record, RecordFile
 from ctxvc.replay.judge.verdict import Unusable, choice, verdict
 
@@ -98,7 +97,7 @@ def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
             inquiry.put(
                 Estimate,
                 one.text,
-                partial(_estimate, one),
+                lambda answer, one=one: {"estimate": one.answered(answer)},  # type: ignore[misc]
                 conversation=cut.conversation.id,
                 file=cut.conversation.file,
                 sha256=cut.conversation.sha256,
@@ -108,10 +107,6 @@ def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
                 dashboard=one.dashboard,
                 expected=one.expected,
             )
-
-
-def _estimate(own: Question, answer: str) -> dict[str, Any]:
-    return {"estimate": own.answered(answer)}
 
 
 def _judgement(inquiry: Inquiry, own: Sample) -> Judgement:

@@ -165,9 +165,14 @@ def run(
         pass_fds=tuple(inherit),
         check=False,
     )
-    if check and answer.returncode:
+    return _succeeded(answer, arguments[0]) if check else answer.stdout
+
+
+def _succeeded(answer: subprocess.CompletedProcess[bytes], verb: str) -> bytes:
+    """The output. Raises: CtxvcError with git's own message if it failed."""
+    if answer.returncode:
         stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
+        raise CtxvcError(f"git {verb} failed: {stderr[-2000:]}")
     return answer.stdout
 
 
@@ -197,10 +202,7 @@ def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"")
         cwd=folder,
         check=False,
     )
-    if answer.returncode:
-        stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
-    return answer.stdout
+    return _succeeded(answer, arguments[0])
 
 
 def _linked(folder: Path) -> Path:

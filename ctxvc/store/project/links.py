@@ -111,8 +111,8 @@ def at(store: Store, commit: str) -> list[Link]:
     """The links at a commit of such a branch, oldest first; invalid files are skipped."""
     root, links = store.reader.tree(commit), []
     top = root[FOLDER] if FOLDER in root else None  # noqa: SIM401 - a tree has no `get`
-    for folder in _folders(top):
-        links += [link for entry in folder if (link := _decoded(entry))]
+    for folder in top if isinstance(top, pygit2.Tree) else ():
+        links += [link for entry in folder if (link := _decoded(entry))] if isinstance(folder, pygit2.Tree) else []
     return sorted(links, key=lambda link: (link.time, link.commit))
 
 
@@ -191,7 +191,7 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
     tips = store.tips(session) if session else {}
     if tips and scope not in tips:
         scope = store.current_scope(session)
-    if not posted.recording and not (tips and _fresh(store, tips[scope], posted.time)):
+    if not posted.recording and not (tips and epoch(posted.time, 0) - revision.entry(store, tips[scope]).time < FRESH):
         return None
     return Link(
         **_changes(posted),
@@ -230,10 +230,6 @@ def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | 
         return None
     base = next((link for link in candidates if link.recording), candidates[0])
     return msgspec.structs.replace(base, **_changes(posted), replaces=replaced)
-
-
-def _fresh(store: Store, tip: str, time: str) -> bool:
-    return epoch(time, 0) - revision.entry(store, tip).time < FRESH
 
 
 def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
@@ -288,11 +284,6 @@ def _commit(store: Store, new: Sequence[Link]) -> Commit:
 
 def _path(commit: str) -> str:
     return f"{FOLDER}/{commit[:2]}/{commit[2:]}.json"
-
-
-def _folders(tree: Any) -> Iterator[pygit2.Tree]:
-    if isinstance(tree, pygit2.Tree):
-        yield from (entry for entry in tree if isinstance(entry, pygit2.Tree))
 
 
 def _read(store: Store, commit: str) -> Link | None:

@@ -201,7 +201,9 @@ def _all_secrets(
     """The secrets in all bodies and messages, each with its kind."""
     for number, (path, blob) in enumerate(bodies):
         progress("searching", number, len(bodies))
-        yield from _secrets(store, path, _bytes(raw, blob))
+        ext = path.rpartition(".")[2]
+        kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
+        yield from secrets.secrets(_bytes(raw, blob), kind if kind in secrets.TEXTS else "", store.redaction.criteria)
     for commit in commits:
         yield from secrets.secrets(raw.read(commit).partition(b"\n\n")[2], "txt", store.redaction.criteria)
 
@@ -343,12 +345,6 @@ def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
                 for block, suffix, data in change.bodies:
                     yield f"blocks/{block}.{suffix.rpartition('.')[2] or exts.get(block, 'txt')}", _Data(data)
                 yield "ledger/journal", _Data(fmt.encode_rows(sorted(change.rows, key=lambda row: row.number)))
-
-
-def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    ext = path.rpartition(".")[2]
-    kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
-    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.criteria)
 
 
 def _tips(store: Store) -> dict[str, str]:

@@ -98,7 +98,9 @@ def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: Non
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
         report("exchanging packs")
-        removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
+        removed = leftovers.remove(store.path)
+        # The half-written list of refs that a killed `git pack-refs` leaves blocks every later one.
+        removed += ["packed-refs.new"] if contained.remove(store.path, "packed-refs.new") else []
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
@@ -147,11 +149,6 @@ def _git(store: Store, lock: int, *arguments: str) -> None:
         program.run(store.path, *arguments, inherit=(lock,))
     except CtxvcError as error:
         raise CtxvcError(str(error), hint=Phrase("verify-gc")) from error
-
-
-def _stale_packed_refs(path: Path) -> list[str]:
-    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and that blocks every later one."""
-    return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
 
 
 def _packs(store: Store) -> list[str]:

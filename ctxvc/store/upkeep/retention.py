@@ -235,7 +235,8 @@ def remove(store: Store, leaving: Collection[Leaving], progress: Callable[[str],
         deletions = "".join(f"delete {ref}\0{tip}\0" for ref, tip in refs)
         program.run(store.path, "update-ref", "-z", "--no-deref", "--stdin", data=deletions.encode(), inherit=(lock,))
         with suppress(CtxvcError):
-            store.set_current_scope(*_newest(store))
+            name = store.current_session()
+            store.set_current_scope(name, store.current_scope(name))
     gc.gc(store, grace=timedelta(0), report=progress)
 
 
@@ -245,12 +246,6 @@ def _refs(store: Store, one: Leaving) -> Iterator[tuple[str, str]]:
     plans = store.repository.references.get(pending_plans.plans_ref(one.session))
     if plans is not None:
         yield plans.name, str(plans.target)
-
-
-def _newest(store: Store) -> tuple[str, str]:
-    """The session that changed last, and its current scope. Raises: NotFound if there is none."""
-    name = store.current_session()
-    return name, store.current_scope(name)
 
 
 # --- what was removed
