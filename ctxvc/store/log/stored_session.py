@@ -437,13 +437,13 @@ class StoredSession:
             Switch(name=name, text=text, actor=actor, new=True, origin=from_commit, with_messages=with_messages)
         )
 
-    def branch(self, name: str, text: str, *, actor: str = "agent") -> None:
+    def branch(self, name: str, text: str) -> None:
         """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
 
         It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
         stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
-        requested = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
+        requested = self._redacted(Switch(name=name, text=text, actor="agent", new=True))
         with self._beside(requested) as transaction:
             branch(transaction, self.scope, requested, self.tip())
 
