@@ -110,7 +110,7 @@ def start_ingest(
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
     if live:  # nothing is missing there
-        result = IngestResult(session=live, created=False, warnings=warnings)
+        result = IngestResult(session=live, warnings=warnings)
         return Unfinished(
             result=result, format=opened.format, source=opened.source, scope="main", finish=_Ending(ExitStack())
         )

@@ -176,6 +176,13 @@ def _succeeded(answer: subprocess.CompletedProcess[bytes], verb: str) -> bytes:
     return answer.stdout
 
 
+def packed(index: Path) -> list[str]:
+    """The ids of the objects in the pack that has this index, in their order there."""
+    listed = run(None, "show-index", data=index.read_bytes()).decode("ascii").splitlines()
+    places = sorted((int(place), name) for place, name, *_ in map(str.split, listed))
+    return [name for _, name in places]
+
+
 def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
     """git's output in a checkout of a store.
 

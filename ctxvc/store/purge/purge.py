@@ -414,7 +414,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
     before = {file.name for file in (store.path / "objects" / "pack").iterdir()}
     output = program.run(store.path, *arguments, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
     pack = f"pack-{output.decode().strip()}"
-    names = search.packed(store.path, pack)
+    names = program.packed(store.path / "objects" / "pack" / f"{pack}.idx")
     remaining = [name for name, _ in search.in_objects(store.path, prepared.scrub, names)]
     staged = [name for name in journals if prepared.scrub.has((folder / "journal" / name).read_bytes())]
     if remaining or staged:
