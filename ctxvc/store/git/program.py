@@ -330,7 +330,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         try:
             return _open(path)
         except pygit2.GitError as error:
-            if not _of_another(error):
+            if not re.search("owned by|owner", str(error)):
                 raise
             if not _is_safe(path):
                 raise Refused(
@@ -386,10 +386,6 @@ def _is_safe(path: Path) -> bool:
     except pygit2.GitError:
         return False
     return True
-
-
-def _of_another(error: pygit2.GitError) -> bool:
-    return "owned by" in str(error) or "owner" in str(error)
 
 
 def _closed(path: Path) -> str:
