@@ -9,8 +9,7 @@ from statistics import median
 
 import msgspec
 
-from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Quantity, Record
-from ctxvc.replay.judge.verdict import Dimensions
+from ctxvc.replay.judge.answer import Dimensions, Estimate, Judgement, Preference, Quantity, Record
 from ctxvc.replay.measures.retention import wilson
 
 #: Of shares and means.

@@ -9,11 +9,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from ctxvc.core.policy import Policy
+from ctxvc.replay.judge.answer import (
+    KEPT,
+    Estimate,
+    Judgement,
+    Preference,
+    Record,
+    RecordFile,
+    Unusable,
+    choice,
+    verdict,
+)
 from ctxvc.replay.judge.cuts import Cut, Sample, sample
 from ctxvc.replay.judge.data import section
 from ctxvc.replay.judge.perception import questions
-from ctxvc.replay.judge.record import KEPT, Estimate, Judgement, Preference, Record, RecordFile
-from ctxvc.replay.judge.verdict import Unusable, choice, verdict
 
 #: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.
 Ask = Callable[[str], str]
