@@ -100,11 +100,11 @@ STORE = (
     "git",  # the program starts git with what a person trusts
     *("secrets.secret_scanner", "secrets.redaction", "hook_outputs", "upkeep.leftovers", "trust.seals", "worktrees"),
     *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
-    *("cache.database", "cache.recovered_files", "project.code_history", "cache.cached_repository"),
+    *("cache.database", "cache.recovered_files", "project.code_history"),
     *("read.commit_reader", "log.journal"),
     *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
     *("store", "read.session_name", "cache.local_cache", "exports", "pending_plans", "log"),
-    *("read.revision", "read", "cache.cached_scope", "project.links"),
+    *("read.revision", "read", "cache.cached_repository", "project.links"),
     *("secrets.push_check", "verify", "upkeep.carriers", "trust.quarantine", "import_scopes", "unit_commits", "ingest"),
     *("checkout", "upkeep.gc", "upkeep.retention", "upkeep.bundle", "purge"),
 )

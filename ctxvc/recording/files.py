@@ -41,17 +41,11 @@ UNDER_WAY = 2
 _LARGEST_EXPORT = 64 << 20
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class Outcome(IngestResult, kw_only=True):
     """The result for one conversation of a file. If `error` is set, nothing of the conversation was recorded."""
 
     path: Path
     format: str = ""
-    session: str = ""
-    created: bool = False
-    units: int = 0
-    blocks: int = 0
-    waiting: int = 0
-    warnings: list[Warned] = []
     error: CtxvcError | None = None
 
 
@@ -368,13 +362,4 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
 
 
 def _outcome(path: Path, format: str, result: IngestResult) -> Outcome:
-    return Outcome(
-        path=path,
-        format=format,
-        session=result.session,
-        created=result.created,
-        units=result.units,
-        blocks=result.blocks,
-        waiting=result.waiting,
-        warnings=result.warnings,
-    )
+    return Outcome(path=path, format=format, **msgspec.structs.asdict(result))

@@ -7,6 +7,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ctxvc.policies.baselines import Keep
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, Prompt, timestamp
@@ -16,7 +18,7 @@ from ctxvc.replay.measures.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.measures.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.replay.measures.water_marks import WaterMarks
-from ctxvc.replay.results.result import Cost, Result, Tokens, UsesMeasured, Visible, encode_uses
+from ctxvc.replay.results.result import Result, Tokens, UsesMeasured, Visible, encode_uses
 from ctxvc.replay.work import Setup
 from ctxvc.tokens.meter import Meter
 
@@ -45,7 +47,7 @@ class Tally:
         """The result; `oracle` and `belady` are the outcomes of the uses under these, `counts` its other fields."""
         prepared, outcomes = self._prepared, self._gauge.outcomes
         conversation, uses = prepared.conversation, prepared.lookup.uses
-        paid, recoveries, retained = self.cache.cost(), self._demand.recoveries(), retention(uses, outcomes)
+        retained = retention(uses, outcomes)
         return Result(
             version="",
             anchors=common_anchors().version,
@@ -58,16 +60,9 @@ class Tally:
             options=setup.options,
             calls=len(conversation.calls),
             tokens=Tokens(peak=max(self.totals, default=0), total=sum(self.totals), keep=prepared.keep.total),
-            cost=Cost(
-                prompts=paid.prompts,
-                keep=prepared.keep_cost,
-                planner=paid.planner,
-                summariser=paid.summariser,
-                recovery=paid.recovery,
-                demand=recoveries.cost,
-            ),
-            prefix_breaks=paid.breaks,
-            recoveries=recoveries.calls,
+            cost=msgspec.structs.replace(self.cache.cost(), keep=prepared.keep_cost, demand=self._demand.cost),
+            prefix_breaks=self.cache.breaks,
+            recoveries=self._demand.calls,
             retention=retained.uses,
             kinds=dict(retained.kinds.items()),
             failures=dict(retained.categories.items()),

@@ -86,7 +86,7 @@ def compaction(
     Raises: Refused if there is too little to gain; BadPolicy.
     """
     redactor = session.store.redaction.of(session.name)
-    stored = functools.cache(redactor.text) if redactor else _as_it_is  # asked twice of each text
+    stored = functools.cache(redactor.text) if redactor else str  # asked twice of each text
     shows = match(messages, session.ledger(), session.stored.body, stored, former)
     view, bodies, new = _with_unknown(session, messages, shows)
     ledger = view.ledger
@@ -142,10 +142,6 @@ def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
     rows = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
     absent = tuple(row.id for row in rows if not row.present and row.removed_by.startswith(("host", "plugin:")))
     return (Action(verb="restore", targets=absent),) if absent else ()
-
-
-def _as_it_is(text: str) -> str:
-    return text
 
 
 def planned(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -47,6 +47,7 @@ _WHY = 120
 _HELD = 64 << 20
 #: A session without a policy shows people's table.
 _NO_POLICY = Terms(board="full")
+_Changed = TypeVar("_Changed")
 
 
 class Context:
@@ -238,6 +239,15 @@ class Context:
         if rehearsal:
             subject = _subject(rehearsal, self.ledger())
             self.record(rehearsal, subject, _op(rehearsal), trailers, relieves=relieves)
+
+    def on_newest(self, change: Callable[[], _Changed]) -> _Changed:
+        """What `change` gives on the newest state, tried again if another writer came between. Raises: Conflict."""
+        self.stored.refresh()
+        try:
+            return change()
+        except Conflict:
+            self.stored.refresh()
+            return change()
 
     def record(
         self,

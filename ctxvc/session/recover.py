@@ -156,8 +156,8 @@ def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[t
     if resolved is None:
         return [_unrecorded(context, address)]
     rows = _blocks(resolved)
-    for row in rows:
-        _readable(context, row)
+    if context.actor == "agent" and (deleted := next((row for row in rows if row.state == "deleted"), None)):
+        raise Refused(f"{deleted.id} was deleted", hint="only a person can get it back")
     bodies = resolved.snapshot.bodies
     files = [(row, resolved.file or truncation.whole(row)) for row in rows]
     return [_file_part(row, file, bodies.file(row, file)) if file else (row, bodies.body(row)) for row, file in files]
@@ -207,12 +207,6 @@ def _free(context: Context, spare: int) -> int:
     """The counted tokens that are free below the guard, beside `spare` of the provider's."""
     view = context.view()
     return (view.budget.guard - spare - view.used) * 1000 // max(1, view.calibration[0])
-
-
-def _readable(context: Context, row: Row) -> None:
-    """Raises: Refused for a deleted block, unless a person asks."""
-    if context.actor == "agent" and row.state == "deleted":
-        raise Refused(f"{row.id} was deleted", hint="only a person can get it back")
 
 
 def _accessed(

@@ -45,7 +45,8 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
     # Another writer who has changed the same blocks is no reason either: then what does not fit is blocked.
     with suppress(BadInput, Conflict):
         if policy and not has_model(policy):
-            session_policy.govern(context, policy, cut=False, incoming=_with_spare(context.view(), incoming, spare))
+            spare_tokens = spare * 1000 // max(1, context.view().calibration[0])  # as we count
+            session_policy.govern(context, policy, cut=False, incoming=incoming + spare_tokens)
         if _fits(context, incoming, spare):
             return
         view = context.view()
@@ -132,8 +133,3 @@ def _pays(context: Context, policy: Policy | None, view: View, rehearsal: Rehear
         return True
     broken = timing.broken_by(view, rehearsal, sent) * (times.write_price - times.read_price)
     return broken <= view.counted * times.read_price
-
-
-def _with_spare(view: View, incoming: int, spare: int) -> int:
-    """The counted tokens of what comes in, and of what is to stay free beside it."""
-    return incoming + spare * 1000 // max(1, view.calibration[0])

@@ -16,15 +16,12 @@ from typing import Any
 import msgspec
 
 from ctxvc import policies
-from ctxvc.core import display as text
-from ctxvc.core import scope as scoping
 from ctxvc.core.display import one_line
-from ctxvc.core.ledger import notes as noting
 from ctxvc.core.ledger.block import Message, Origin, Verb
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.patterns import TOOL_SECONDS
 from ctxvc.core.plan import selection
-from ctxvc.core.plan.plan import Action, Plan, Problem, Rehearsal
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.prompt.outline import Bodies
@@ -33,11 +30,12 @@ from ctxvc.core.prompt.request import Request, request
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Dashboard
 from ctxvc.core.view.view import View
-from ctxvc.errors import BadInput, Conflict, NotFound, Phrase, Refused, UnknownVocabularyWarning
-from ctxvc.session import append, recover, room, undo
+from ctxvc.errors import BadInput, Conflict, NotFound, Phrase, UnknownVocabularyWarning
+from ctxvc.session import append, notes, recover, room, undo
 from ctxvc.session import policy as session_policy
 from ctxvc.session import request as session_request
-from ctxvc.session.context import Context, budget_fields, touched
+from ctxvc.session.context import Context, budget_fields
+from ctxvc.session.notes import Note, Noted
 from ctxvc.store.cache.recovered_files import RecoveredFiles
 from ctxvc.store.log.commits import usage_trailers
 from ctxvc.store.log.stored_session import StoredSession
@@ -57,25 +55,6 @@ __all__ = ["Note", "Noted", "Session"]
 
 #: Characters of a provider's fault that are recorded.
 _FAULT = 300
-
-
-class Note(msgspec.Struct, frozen=True):
-    """A note of a scope: its block, the step it was written in, its text, its labels, the note that supersedes it."""
-
-    block: str
-    step: int
-    text: str
-    labels: tuple[str, ...] = ()
-    superseded: str = ""
-
-
-class Noted(msgspec.Struct, frozen=True):
-    """The result of `note`: the note's block, the blocks that left with it, the freed tokens, and what was left out."""
-
-    block: str
-    archived: tuple[str, ...] = ()
-    freed: int = 0
-    problems: tuple[Problem, ...] = ()
 
 
 class Session:
@@ -144,7 +123,8 @@ class Session:
             if is_new := name not in store.sessions():
                 store.create_session(name, model=model, system=system, tools=tools)
             stored = StoredSession.open(store, name, scope)
-            chosen = policy if isinstance(policy, Policy) else _policy(policy or stored.ledger().meta.policy)
+            spec = policy or stored.ledger().meta.policy
+            chosen = spec if isinstance(spec, Policy) else policies.parse(spec) if spec else None
             session = Session(stored, actor=actor, policy=chosen)
             if not is_new:
                 session.resume()
@@ -230,20 +210,7 @@ class Session:
     def notes(self, scope: str = "", *, label: str = "") -> list[Note]:
         """The notes of a scope, oldest first, including inherited ones, with a `label` those that have it; no deleted
         ones."""
-        ledger = self.ledger(scope)
-        superseded = noting.superseded(ledger)
-        rows = [row for row in ledger.rows() if row.kind == "note" and row.state != "deleted"]
-        return [
-            Note(
-                block=row.id,
-                step=row.step,
-                text=text.decode(self.stored.body(row, scope)),
-                labels=noting.labels_of(row),
-                superseded=superseded.get(row.id, ""),
-            )
-            for row in rows
-            if not label or label in noting.labels_of(row)
-        ]
+        return notes.notes(self.stored, scope, label)
 
     def note(
         self,
@@ -261,48 +228,7 @@ class Session:
         than that stays. `allow_user` lets a person supersede what a human wrote.
         Raises: BadInput, Refused if nothing that it is to supersede may leave, Conflict.
         """
-        labels = noting.checked_labels(labels)
-        if not fold and not supersedes:
-            return Noted(self.stored.note(words, actor=self.actor, labels=labels))
-        for attempt in (1, 2):
-            self.stored.refresh()
-            try:
-                return self._note(words, labels, supersedes, fold=fold, allow_user=allow_user)
-            except Conflict:
-                if attempt == 2:
-                    raise
-        raise AssertionError("unreachable")
-
-    def _note(
-        self, lesson: str, labels: Sequence[str], supersedes: str | Sequence[str], *, fold: bool, allow_user: bool
-    ) -> Noted:
-        ledger, block = self.ledger(), f"B{self.stored.next_block}"
-        targets, problems = selection.expand(supersedes, ledger) if supersedes else ((), ())
-        span = tuple(one for one in scoping.span(ledger) if one not in targets) if fold else ()
-        actions = [Action(verb="archive", targets=span, index=lesson)] if span else []
-        if targets:
-            actions.append(Action(verb="archive", targets=targets, index=f"superseded by {block}"))
-        plan = Plan(actions=tuple(actions), actor=self.actor, allow_user=allow_user)
-        rehearsal = rehearse(self.view(), plan)
-        refused = {problem.target for problem in rehearsal.problems if problem.why not in ("no saving", "gone")}
-        replaced = [target for target in targets if target not in refused]
-        problems = (*problems, *rehearsal.problems)
-        if supersedes and not replaced:
-            why = problems[0].text if problems else "no block is named"
-            raise Refused(f"it supersedes nothing: {why}; nothing was noted", hint=Phrase("list-blocks"))
-        written = self.stored.note(
-            lesson,
-            actor=self.actor,
-            labels=labels,
-            supersedes=replaced,
-            rows=rehearsal.rows,
-            groups=rehearsal.groups,
-            meta=self._context.edited(rehearsal) if rehearsal else {},
-            trailers={"Ctxvc-Blocks": touched(rehearsal)} if rehearsal else {},
-            block=block if targets else "",
-        )
-        self._context.changed = True
-        return Noted(written, tuple(row.id for row in rehearsal.rows), rehearsal.freed, tuple(problems))
+        return notes.note(self._context, words, labels, supersedes, fold=fold, allow_user=allow_user)
 
     def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
         """Opens a new scope and switches to it, inside a step at the step's end.
@@ -352,8 +278,7 @@ class Session:
 
     def used(self) -> int:
         """The tokens of the prompt as the provider would count them, system and tools included."""
-        view = self.view()
-        return view.used
+        return self.view().used
 
     def dashboard(self, *, every: bool = False) -> Dashboard:
         """The view as a table; `every` gives each block a line of its own."""
@@ -574,17 +499,13 @@ class Session:
 
         The very next request has its effect. Raises: Conflict if another writer keeps changing the same blocks.
         """
-        for attempt in (1, 2):
-            self.stored.refresh()
+
+        def committed() -> Rehearsal:
             rehearsal = rehearse(self.view(), plan, roll_up=roll_up)
-            try:
-                self._context.commit(rehearsal)
-            except Conflict:
-                if attempt == 2:
-                    raise
-            else:
-                break
-        return rehearsal
+            self._context.commit(rehearsal)
+            return rehearsal
+
+        return self._context.on_newest(committed)
 
     def install(self, rehearsal: Rehearsal, trailers: Mapping[str, str]) -> None:
         """Commits a rehearsal of the blocks as they are, with `trailers` of its own. Raises: Conflict."""
@@ -739,8 +660,3 @@ class Session:
         if self._recovered is None:
             self._recovered = RecoveredFiles(self.store.path)
         return row, self._recovered.write(f"{row.id}.{row.ext}", body)
-
-
-def _policy(spec: str) -> Policy | None:
-    """The policy of a spec; None for an empty one. Raises: BadInput for an unknown one."""
-    return policies.parse(spec) if spec else None

@@ -9,9 +9,8 @@ from ctxvc.errors import CtxvcError, NotFound, Phrase
 from ctxvc.sharing import index
 from ctxvc.sharing.index import REFS, Index, SessionEntry
 from ctxvc.sharing.remotes import Remote
-from ctxvc.store.cache import cached_scope
-from ctxvc.store.cache.cached_repository import CachedIndexes, CachedRepository
-from ctxvc.store.cache.cached_scope import CachedScope
+from ctxvc.store.cache import cached_repository
+from ctxvc.store.cache.cached_repository import CachedIndexes, CachedRepository, CachedScope
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.apply import REF as PURGED
 from ctxvc.store.read.revision import Snapshot
@@ -66,7 +65,7 @@ def cached(address: str) -> Indexes:
 def forget(address: str) -> None:
     """Removes what is cached of a remote, since it may have what a purge erased."""
     CachedIndexes(address).forget()
-    CachedRepository(address, cached_scope.KIND).forget()
+    CachedRepository(address, cached_repository.KIND).forget()
 
 
 class Newest(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from ctxvc.store.purge.rewrite import links as links_of
 from ctxvc.store.store import Store
 
 _CACHE, _FORM = "shared.json", "shared 1"
-_AUTHOR = "ctxvc <ctxvc@ctxvc>"
 
 
 class _Cached(msgspec.Struct, frozen=True):
@@ -88,10 +87,7 @@ def _part(raw: Raw, path: str, data: bytes, sessions: Iterable[SessionEntry]) ->
 
 
 def _commit(raw: Raw, tree: bytes, parents: Iterable[str], subject: str, time: int) -> str:
-    who = f"{_AUTHOR} {time} +0000"
-    head = [f"tree {tree.hex()}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
-    text = message(subject, {"Ctxvc-Op": "index", "Ctxvc-Actor": "user"})
-    return raw.commit(("\n".join(head) + "\n\n" + text).encode()).hex()
+    return raw.own_commit(tree, parents, time, message(subject, {"Ctxvc-Op": "index", "Ctxvc-Actor": "user"}))
 
 
 def _tree(raw: Raw, content: Mapping[str, bytes]) -> bytes:
@@ -103,12 +99,12 @@ def _tree(raw: Raw, content: Mapping[str, bytes]) -> bytes:
         if slash:
             folders.setdefault(top, {})[name] = data
         else:
-            entries[top.encode()] = b"100644", raw.blob(data)
+            entries[top.encode()] = b"100644", raw.write("blob", data)
     for name, below in folders.items():
         entries[name.encode()] = b"40000", _tree(raw, below)
     # git orders a folder as if its name ended in a slash.
     ordered = sorted(entries.items(), key=lambda item: item[0] + (b"/" if item[1][0] == b"40000" else b""))
-    return raw.tree(b"".join(b"%s %s\0%s" % (mode, name, child) for name, (mode, child) in ordered))
+    return raw.write("tree", b"".join(b"%s %s\0%s" % (mode, name, child) for name, (mode, child) in ordered))
 
 
 def _is_offered(session: SessionEntry, remote: Remote) -> bool:

@@ -58,6 +58,10 @@ def replace(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
+def unwritable(path: Path, error: OSError) -> CtxvcError:
+    return CtxvcError(f"cannot write {path}: {error.strerror}", hint="check the disk and permissions")
+
+
 @contextmanager
 def locked(path: Path, *, shared: bool = False, timeout: float = 60.0) -> Iterator[int]:
     """Holds the lock on `path`; yields its file descriptor, for a child that must hold it too.

@@ -58,8 +58,9 @@ class ImportScopes:
                 self.opened[name] = ImportScope(ledger, Numbering.of(ledger, 0), tip, ledger, self.stored.covers(name))
             elif self.base and name == self.base.scope:
                 self.opened[name] = self._resumed(self.base, source)
-            elif name == "main":
-                self.opened[name] = self._main_again()
+            elif name == "main":  # as the session began, if a killed import moved only the ref of another scope
+                first, ledger = self.beginning()
+                self.opened[name] = ImportScope(ledger, Numbering.of(ledger, 0), first, ledger)
             else:
                 self.opened[name] = self._sub_agent(name, source, model, parent, task)
         return self.opened[name]
@@ -88,11 +89,6 @@ class ImportScopes:
             )
         )
         return ImportScope(ledger, Numbering.of(ledger, 0), commit, ledger)
-
-    def _main_again(self) -> ImportScope:
-        """Scope `main` as the session began, if a killed import moved only the ref of another scope."""
-        first, ledger = self.beginning()
-        return ImportScope(ledger, Numbering.of(ledger, 0), first, ledger)
 
     def beginning(self) -> tuple[str, Ledger]:
         """The commit that the session began with, and its ledger."""

@@ -100,8 +100,8 @@ def start_ingest(
     opened, later = _opening(iter(events), warnings)
     if not (into or as_new):
         opened, later = _as_continued(store, opened, suffix, later)
-    if redact:
-        opened = _with_clean_name(store, opened)
+    if redact and (namer := store.redaction.of(opened.name)):  # a name may be the first words that a person typed
+        opened = msgspec.structs.replace(opened, name=namer.name(opened.name))
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     if redact and (names_only := store.redaction.of(into or opened.name)):
         identity = names_only.name(identity)  # a sub-agent's has its file's name in it
@@ -110,7 +110,7 @@ def start_ingest(
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
     if live:  # nothing is missing there
-        result = IngestResult(session=live, created=False, warnings=warnings)
+        result = IngestResult(session=live, warnings=warnings)
         return Unfinished(
             result=result, format=opened.format, source=opened.source, scope="main", finish=_Ending(ExitStack())
         )
@@ -271,12 +271,6 @@ def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, I
 
                 return opened, rest()
     raise BadInput("it has no messages", hint=Phrase("check-format"))
-
-
-def _with_clean_name(store: Store, opened: Opened) -> Opened:
-    """`opened` without secrets in the session's proposed name, which may be the first words that a person typed."""
-    redactor = store.redaction.of(opened.name)
-    return msgspec.structs.replace(opened, name=redactor.name(opened.name)) if redactor else opened
 
 
 def _source(opened: Opened) -> Source:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import msgspec
 import pygit2
 
-from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.core.plan.plan import Plan
 from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 from ctxvc.store.files import locked
@@ -31,8 +30,6 @@ MOST = 64
 LARGEST = 1 << 20
 
 _ID = re.compile(r"P[1-9][0-9]{0,11}")
-#: Commits are written as the difference of two ledgers; these have none.
-_NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,8 +201,6 @@ def _write(
     now = store.now()
     commit = Commit(
         ref=plans_ref(session),
-        before=_NONE,
-        after=_NONE,
         message=text,
         actor=actor,
         time=epoch(time, now),

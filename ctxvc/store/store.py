@@ -21,7 +21,7 @@ from ctxvc.core.ledger.ledger import RENDER, Ledger, Meta, Source
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store import format as fmt
 from ctxvc.store import timestamp
-from ctxvc.store.files import locked
+from ctxvc.store.files import locked, unwritable
 from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
@@ -225,9 +225,7 @@ class Store:
             else:
                 contained.remove(self.path, _USED)
         except OSError as error:
-            raise CtxvcError(
-                f"cannot write {self.path / _USED}: {error.strerror}", hint="check the disk and permissions"
-            ) from error
+            raise unwritable(self.path / _USED, error) from error
         if session:
             self.set_current_scope(session, self.current_scope(session))
 
@@ -579,16 +577,11 @@ def _furnish(path: Path) -> None:
     (path / ".gitignore").write_text("*\n")
     (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
     with open(path / "config", "a") as config:  # last: with the format in it the store counts as complete
-        config.writelines(_settings_lines())
+        for name, value in _SETTINGS.items():  # a process of git for each would take longer than all the rest
+            section, _, key = name.partition(".")
+            config.write(f"[{section}]\n\t{key} = {value}\n")
     for name in ("config", ".gitignore", "info/attributes"):
         (path / name).chmod(0o600)
-
-
-def _settings_lines() -> Iterator[str]:
-    """The lines for a configuration file of git. A process of git for each setting would take longer than the rest."""
-    for name, value in _SETTINGS.items():
-        section, _, key = name.partition(".")
-        yield f"[{section}]\n\t{key} = {value}\n"
 
 
 def _exclude(path: Path) -> None:

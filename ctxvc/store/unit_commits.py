@@ -37,8 +37,8 @@ _RECORDED = frozenset({"step", "compact", "edit", "scope"})
 class IngestResult(msgspec.Struct, kw_only=True):
     """The result of an import. `units` counts new commits, `waiting` messages of a step that may still grow."""
 
-    session: str
-    created: bool
+    session: str = ""
+    created: bool = False
     units: int = 0
     blocks: int = 0
     waiting: int = 0
@@ -126,7 +126,6 @@ class UnitCommits:
             warnings.append(Warned(text=f"the file has less than was imported before: {progress}"))
         return IngestResult(
             session=self.name,
-            created=False,
             units=self.units,
             blocks=self.blocks,
             waiting=waiting,

@@ -35,129 +35,6 @@ class Limits(NamedTuple):
     output: int
 
 
-#: The day of the makers' documentation and price lists that the tables here are taken from: platform.claude.com,
-#: developers.openai.com and ai.google.dev. They were compared with the table in LiteLLM 1.110.2, which agrees but for
-#: `gpt-6.2-*` and `gemini-4-neon`: it lacks them, and theirs are from the release notes of TokenMeter 0.17.
-MODELS_DATE = "2026-11-27"
-_MILLION = Limits(1_000_000, 128_000)
-_CLAUDE_4 = Limits(200_000, 64_000)
-_GPT_6 = Limits(1_050_000, 128_000)
-_GPT_5 = Limits(400_000, 128_000)
-_GPT_4_1 = Limits(1_047_576, 32_768)
-_GPT_4O = Limits(128_000, 16_384)
-_O = Limits(200_000, 100_000)
-_GEMINI = Limits(1_048_576, 65_536)
-
-#: The provider's own answer and the person's come first.
-MODELS: Mapping[str, Limits] = {
-    "claude-fable-5-2": _MILLION,
-    "claude-fable-5-1": _MILLION,
-    "claude-fable-5": _MILLION,
-    "claude-mythos-5-2": _MILLION,
-    "claude-mythos-5-1": _MILLION,
-    "claude-opus-5-5": _MILLION,
-    "claude-opus-5": _MILLION,
-    "claude-opus-4-8": _MILLION,
-    "claude-opus-4-7": _MILLION,
-    "claude-opus-4-6": _MILLION,
-    "claude-opus-4-5": _CLAUDE_4,
-    "claude-opus-4-1": Limits(200_000, 32_000),
-    "claude-opus-4": Limits(200_000, 32_000),
-    "claude-sonnet-5-5": _MILLION,
-    "claude-sonnet-5": _MILLION,
-    "claude-sonnet-4-6": _MILLION,
-    "claude-sonnet-4-5": _CLAUDE_4,
-    "claude-sonnet-4": _CLAUDE_4,
-    "claude-haiku-5-5": _MILLION,
-    "claude-haiku-4-5": _CLAUDE_4,
-    "gpt-6.2-astra": _GPT_6,
-    "gpt-6.2-sol": _GPT_6,
-    "gpt-6.1-sol": _GPT_6,
-    "gpt-6.1-terra": _GPT_6,
-    "gpt-6-astra": _GPT_6,
-    "gpt-6-sol": _GPT_6,
-    "gpt-6-luna": _GPT_6,
-    "gpt-5.6": _GPT_6,
-    "gpt-5.6-sol": _GPT_6,
-    "gpt-5.6-terra": _GPT_6,
-    "gpt-5.6-luna": _GPT_6,
-    "gpt-5.5": _GPT_6,
-    "gpt-5.5-pro": _GPT_6,
-    "gpt-5.4": _GPT_6,
-    "gpt-5.4-pro": _GPT_6,
-    "gpt-5.4-mini": _GPT_5,
-    "gpt-5.4-nano": _GPT_5,
-    "gpt-5.3-codex": _GPT_5,
-    "gpt-5.2": _GPT_5,
-    "gpt-5.2-codex": _GPT_5,
-    "gpt-5.2-pro": _GPT_5,
-    "gpt-5.1": _GPT_5,
-    "gpt-5.1-codex": _GPT_5,
-    "gpt-5.1-codex-max": _GPT_5,
-    "gpt-5.1-codex-mini": _GPT_5,
-    "gpt-5": _GPT_5,
-    "gpt-5-codex": _GPT_5,
-    "gpt-5-mini": _GPT_5,
-    "gpt-5-nano": _GPT_5,
-    "gpt-5-pro": Limits(400_000, 272_000),
-    "gpt-4.1": _GPT_4_1,
-    "gpt-4.1-mini": _GPT_4_1,
-    "gpt-4.1-nano": _GPT_4_1,
-    "gpt-4o": _GPT_4O,
-    "gpt-4o-mini": _GPT_4O,
-    "o4-mini": _O,
-    "o3": _O,
-    "o3-mini": _O,
-    "o3-pro": _O,
-    "o1": _O,
-    "gemini-4-neon": _GEMINI,
-    "gemini-4-argon": _GEMINI,
-    "gemini-4-hydrogen": _GEMINI,
-    "gemini-3.8-flash": _GEMINI,
-    "gemini-3.7-flash": _GEMINI,
-    "gemini-3.6-flash": _GEMINI,
-    "gemini-3.5-flash": _GEMINI,
-    "gemini-3.5-flash-lite": _GEMINI,
-    "gemini-3.1-pro": _GEMINI,
-    "gemini-3.1-flash-lite": _GEMINI,
-    "gemini-3-flash": _GEMINI,
-    "gemini-2.5-pro": _GEMINI,
-    "gemini-2.5-flash": _GEMINI,
-    "gemini-2.5-flash-lite": _GEMINI,
-}
-
-# `us.anthropic.claude-opus-4-1-20250805-v1:0`, `openai/gpt-4o-2024-08-06`: a route before the name, an edition after.
-_ROUTE = re.compile(r"^(?:.*/)?(?:[a-z]+\.)*(?=claude-|gpt-|gemini-|o[134](?:-|$))")
-_LARGE = "[1m]"
-_EDITION = re.compile(r"(?:[-@](?:[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest))?(?:-v[0-9]+(?::[0-9]+)?)?$")
-_GEMINI_EDITION = re.compile(r"(?:-0[0-9]{2}|-preview(?:-[0-9]{2}-[0-9]{2,4})?(?:-customtools)?)$")
-
-
-def limits(model: str) -> Limits | None:
-    """Window and output of a model as the table has them, by any of its usual spellings; None if it is not there."""
-    return MODELS.get(_plain_name(model))
-
-
-def names_its_window(model: str) -> bool:
-    """Whether the name ends with `[1m]`, by which a host asks for a window of a million tokens."""
-    return model.lower().endswith(_LARGE)
-
-
-def window(model: str) -> int | None:
-    """The context window of a model in tokens, by its name or as the table has it; None if neither tells."""
-    if names_its_window(model):
-        return _MILLION.window
-    model_limits = limits(model)
-    return model_limits.window if model_limits else None
-
-
-def window_under(budget: int | Budget, model: str) -> int:
-    """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
-    is smaller or there is no budget; the usual window where neither is known."""
-    tokens = budget.window if isinstance(budget, Budget) else budget
-    return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
-
-
 class Long(NamedTuple):
     """A prompt of more `tokens` than these costs so many times as much for the `prompt` and for its `reply`."""
 
@@ -177,86 +54,137 @@ class Rates(NamedTuple):
     long: Long | None = None
 
 
+#: The day of the makers' documentation and price lists that the tables here are taken from: platform.claude.com,
+#: developers.openai.com and ai.google.dev. They were compared with the table in LiteLLM 1.110.2, which agrees but for
+#: `gpt-6.2-*` and `gemini-4-neon`: it lacks them, and theirs are from the release notes of TokenMeter 0.17.
+MODELS_DATE = "2026-11-27"
+_MILLION = Limits(1_000_000, 128_000)
+_CLAUDE_4 = Limits(200_000, 64_000)
+_GPT_6 = Limits(1_050_000, 128_000)
+_GPT_5 = Limits(400_000, 128_000)
+_GPT_4_1 = Limits(1_047_576, 32_768)
+_GPT_4O = Limits(128_000, 16_384)
+_O = Limits(200_000, 100_000)
+_GEMINI = Limits(1_048_576, 65_536)
 _GPT_LONG = Long(272_000, 2, 1.5)
 _GEMINI_LONG = Long(200_000, 2, 1.5)
 
-RATES: Mapping[str, Rates] = {
-    "claude-fable-5-2": Rates(8, 40, read=0.025),
-    "claude-mythos-5-2": Rates(8, 40, read=0.025),
-    "claude-fable-5-1": Rates(10, 50, read=0.025),
-    "claude-mythos-5-1": Rates(10, 50, read=0.025),
-    "claude-fable-5": Rates(10, 50),
-    "claude-opus-5-5": Rates(4, 20, read=0.05),
-    "claude-opus-5": Rates(5, 25),
-    "claude-opus-4-8": Rates(5, 25),
-    "claude-opus-4-7": Rates(5, 25),
-    "claude-opus-4-6": Rates(5, 25),
-    "claude-opus-4-5": Rates(5, 25),
-    "claude-opus-4-1": Rates(15, 75),
-    "claude-opus-4": Rates(15, 75),
-    "claude-sonnet-5-5": Rates(2, 10, read=0.05),
-    "claude-sonnet-5": Rates(2, 10),
-    "claude-sonnet-4-6": Rates(3, 15),
-    "claude-sonnet-4-5": Rates(3, 15),
-    "claude-sonnet-4": Rates(3, 15),
-    "claude-haiku-5-5": Rates(0.1, 0.5, long=Long(100_000, 5, 5)),
-    "claude-haiku-4-5": Rates(1, 5),
+
+class Model(NamedTuple):
+    limits: Limits
+    rates: Rates
+
+
+#: The provider's own answer on a window, and the person's, come first.
+MODELS: Mapping[str, Model] = {
+    "claude-fable-5-2": Model(_MILLION, Rates(8, 40, read=0.025)),
+    "claude-fable-5-1": Model(_MILLION, Rates(10, 50, read=0.025)),
+    "claude-fable-5": Model(_MILLION, Rates(10, 50)),
+    "claude-mythos-5-2": Model(_MILLION, Rates(8, 40, read=0.025)),
+    "claude-mythos-5-1": Model(_MILLION, Rates(10, 50, read=0.025)),
+    "claude-opus-5-5": Model(_MILLION, Rates(4, 20, read=0.05)),
+    "claude-opus-5": Model(_MILLION, Rates(5, 25)),
+    "claude-opus-4-8": Model(_MILLION, Rates(5, 25)),
+    "claude-opus-4-7": Model(_MILLION, Rates(5, 25)),
+    "claude-opus-4-6": Model(_MILLION, Rates(5, 25)),
+    "claude-opus-4-5": Model(_CLAUDE_4, Rates(5, 25)),
+    "claude-opus-4-1": Model(Limits(200_000, 32_000), Rates(15, 75)),
+    "claude-opus-4": Model(Limits(200_000, 32_000), Rates(15, 75)),
+    "claude-sonnet-5-5": Model(_MILLION, Rates(2, 10, read=0.05)),
+    "claude-sonnet-5": Model(_MILLION, Rates(2, 10)),
+    "claude-sonnet-4-6": Model(_MILLION, Rates(3, 15)),
+    "claude-sonnet-4-5": Model(_CLAUDE_4, Rates(3, 15)),
+    "claude-sonnet-4": Model(_CLAUDE_4, Rates(3, 15)),
+    "claude-haiku-5-5": Model(_MILLION, Rates(0.1, 0.5, long=Long(100_000, 5, 5))),
+    "claude-haiku-4-5": Model(_CLAUDE_4, Rates(1, 5)),
     # Of OpenAI's models before 5.6, and of Google's, what goes into the cache costs as much as any other token.
-    "gpt-6.2-astra": Rates(8, 40, read=0.05, long=_GPT_LONG),
-    "gpt-6.2-sol": Rates(2, 10, read=0.05, long=_GPT_LONG),
-    "gpt-6.1-sol": Rates(2, 10, read=0.05, long=_GPT_LONG),
-    "gpt-6.1-terra": Rates(1, 5, read=0.05, long=_GPT_LONG),
-    "gpt-6-astra": Rates(10, 50, long=_GPT_LONG),
-    "gpt-6-sol": Rates(2, 10, long=_GPT_LONG),
-    "gpt-6-luna": Rates(0.1, 0.5, long=_GPT_LONG),
-    "gpt-5.6": Rates(4, 20, long=_GPT_LONG),
-    "gpt-5.6-sol": Rates(4, 20, long=_GPT_LONG),
-    "gpt-5.6-terra": Rates(2, 12, long=_GPT_LONG),
-    "gpt-5.6-luna": Rates(0.2, 1.2, long=_GPT_LONG),
-    "gpt-5.5": Rates(5, 30, write=1, long=_GPT_LONG),
-    "gpt-5.5-pro": Rates(30, 180, read=1, write=1, long=_GPT_LONG),
-    "gpt-5.4": Rates(2.5, 15, write=1, long=_GPT_LONG),
-    "gpt-5.4-pro": Rates(30, 180, read=1, write=1, long=_GPT_LONG),
-    "gpt-5.4-mini": Rates(0.75, 4.5, write=1),
-    "gpt-5.4-nano": Rates(0.2, 1.25, write=1),
-    "gpt-5.3-codex": Rates(1.75, 14, write=1),
-    "gpt-5.2": Rates(1.75, 14, write=1),
-    "gpt-5.2-codex": Rates(1.75, 14, write=1),
-    "gpt-5.2-pro": Rates(21, 168, read=1, write=1),
-    "gpt-5.1": Rates(1.25, 10, write=1),
-    "gpt-5.1-codex": Rates(1.25, 10, write=1),
-    "gpt-5.1-codex-max": Rates(1.25, 10, write=1),
-    "gpt-5.1-codex-mini": Rates(0.25, 2, write=1),
-    "gpt-5": Rates(1.25, 10, write=1),
-    "gpt-5-codex": Rates(1.25, 10, write=1),
-    "gpt-5-mini": Rates(0.25, 2, write=1),
-    "gpt-5-nano": Rates(0.05, 0.4, write=1),
-    "gpt-5-pro": Rates(15, 120, read=1, write=1),
-    "gpt-4.1": Rates(2, 8, read=0.25, write=1),
-    "gpt-4.1-mini": Rates(0.4, 1.6, read=0.25, write=1),
-    "gpt-4.1-nano": Rates(0.1, 0.4, read=0.25, write=1),
-    "gpt-4o": Rates(2.5, 10, read=0.5, write=1),
-    "gpt-4o-mini": Rates(0.15, 0.6, read=0.5, write=1),
-    "o4-mini": Rates(1.1, 4.4, read=0.25, write=1),
-    "o3": Rates(2, 8, read=0.25, write=1),
-    "o3-mini": Rates(1.1, 4.4, read=0.5, write=1),
-    "o3-pro": Rates(20, 80, read=1, write=1),
-    "o1": Rates(15, 60, read=0.5, write=1),
-    "gemini-4-neon": Rates(3, 15, read=0.05, write=1),
-    "gemini-4-argon": Rates(4, 20, read=0.05, write=1),  # from December 2026 on; half of it until then
-    "gemini-4-hydrogen": Rates(1.5, 7.5, read=0.05, write=1),
-    "gemini-3.8-flash": Rates(0.75, 3.75, write=1),
-    "gemini-3.7-flash": Rates(0.75, 3.75, write=1),
-    "gemini-3.6-flash": Rates(0.75, 3.75, write=1),
-    "gemini-3.5-flash": Rates(1.5, 9, write=1),
-    "gemini-3.5-flash-lite": Rates(0.3, 2.5, write=1),
-    "gemini-3.1-pro": Rates(2, 12, write=1, long=_GEMINI_LONG),
-    "gemini-3.1-flash-lite": Rates(0.25, 1.5, write=1),
-    "gemini-3-flash": Rates(0.5, 3, write=1),
-    "gemini-2.5-pro": Rates(1.25, 10, write=1, long=_GEMINI_LONG),
-    "gemini-2.5-flash": Rates(0.3, 2.5, write=1),
-    "gemini-2.5-flash-lite": Rates(0.1, 0.4, write=1),
+    "gpt-6.2-astra": Model(_GPT_6, Rates(8, 40, read=0.05, long=_GPT_LONG)),
+    "gpt-6.2-sol": Model(_GPT_6, Rates(2, 10, read=0.05, long=_GPT_LONG)),
+    "gpt-6.1-sol": Model(_GPT_6, Rates(2, 10, read=0.05, long=_GPT_LONG)),
+    "gpt-6.1-terra": Model(_GPT_6, Rates(1, 5, read=0.05, long=_GPT_LONG)),
+    "gpt-6-astra": Model(_GPT_6, Rates(10, 50, long=_GPT_LONG)),
+    "gpt-6-sol": Model(_GPT_6, Rates(2, 10, long=_GPT_LONG)),
+    "gpt-6-luna": Model(_GPT_6, Rates(0.1, 0.5, long=_GPT_LONG)),
+    "gpt-5.6": Model(_GPT_6, Rates(4, 20, long=_GPT_LONG)),
+    "gpt-5.6-sol": Model(_GPT_6, Rates(4, 20, long=_GPT_LONG)),
+    "gpt-5.6-terra": Model(_GPT_6, Rates(2, 12, long=_GPT_LONG)),
+    "gpt-5.6-luna": Model(_GPT_6, Rates(0.2, 1.2, long=_GPT_LONG)),
+    "gpt-5.5": Model(_GPT_6, Rates(5, 30, write=1, long=_GPT_LONG)),
+    "gpt-5.5-pro": Model(_GPT_6, Rates(30, 180, read=1, write=1, long=_GPT_LONG)),
+    "gpt-5.4": Model(_GPT_6, Rates(2.5, 15, write=1, long=_GPT_LONG)),
+    "gpt-5.4-pro": Model(_GPT_6, Rates(30, 180, read=1, write=1, long=_GPT_LONG)),
+    "gpt-5.4-mini": Model(_GPT_5, Rates(0.75, 4.5, write=1)),
+    "gpt-5.4-nano": Model(_GPT_5, Rates(0.2, 1.25, write=1)),
+    "gpt-5.3-codex": Model(_GPT_5, Rates(1.75, 14, write=1)),
+    "gpt-5.2": Model(_GPT_5, Rates(1.75, 14, write=1)),
+    "gpt-5.2-codex": Model(_GPT_5, Rates(1.75, 14, write=1)),
+    "gpt-5.2-pro": Model(_GPT_5, Rates(21, 168, read=1, write=1)),
+    "gpt-5.1": Model(_GPT_5, Rates(1.25, 10, write=1)),
+    "gpt-5.1-codex": Model(_GPT_5, Rates(1.25, 10, write=1)),
+    "gpt-5.1-codex-max": Model(_GPT_5, Rates(1.25, 10, write=1)),
+    "gpt-5.1-codex-mini": Model(_GPT_5, Rates(0.25, 2, write=1)),
+    "gpt-5": Model(_GPT_5, Rates(1.25, 10, write=1)),
+    "gpt-5-codex": Model(_GPT_5, Rates(1.25, 10, write=1)),
+    "gpt-5-mini": Model(_GPT_5, Rates(0.25, 2, write=1)),
+    "gpt-5-nano": Model(_GPT_5, Rates(0.05, 0.4, write=1)),
+    "gpt-5-pro": Model(Limits(400_000, 272_000), Rates(15, 120, read=1, write=1)),
+    "gpt-4.1": Model(_GPT_4_1, Rates(2, 8, read=0.25, write=1)),
+    "gpt-4.1-mini": Model(_GPT_4_1, Rates(0.4, 1.6, read=0.25, write=1)),
+    "gpt-4.1-nano": Model(_GPT_4_1, Rates(0.1, 0.4, read=0.25, write=1)),
+    "gpt-4o": Model(_GPT_4O, Rates(2.5, 10, read=0.5, write=1)),
+    "gpt-4o-mini": Model(_GPT_4O, Rates(0.15, 0.6, read=0.5, write=1)),
+    "o4-mini": Model(_O, Rates(1.1, 4.4, read=0.25, write=1)),
+    "o3": Model(_O, Rates(2, 8, read=0.25, write=1)),
+    "o3-mini": Model(_O, Rates(1.1, 4.4, read=0.5, write=1)),
+    "o3-pro": Model(_O, Rates(20, 80, read=1, write=1)),
+    "o1": Model(_O, Rates(15, 60, read=0.5, write=1)),
+    "gemini-4-neon": Model(_GEMINI, Rates(3, 15, read=0.05, write=1)),
+    "gemini-4-argon": Model(_GEMINI, Rates(4, 20, read=0.05, write=1)),  # from December 2026 on; half of it until then
+    "gemini-4-hydrogen": Model(_GEMINI, Rates(1.5, 7.5, read=0.05, write=1)),
+    "gemini-3.8-flash": Model(_GEMINI, Rates(0.75, 3.75, write=1)),
+    "gemini-3.7-flash": Model(_GEMINI, Rates(0.75, 3.75, write=1)),
+    "gemini-3.6-flash": Model(_GEMINI, Rates(0.75, 3.75, write=1)),
+    "gemini-3.5-flash": Model(_GEMINI, Rates(1.5, 9, write=1)),
+    "gemini-3.5-flash-lite": Model(_GEMINI, Rates(0.3, 2.5, write=1)),
+    "gemini-3.1-pro": Model(_GEMINI, Rates(2, 12, write=1, long=_GEMINI_LONG)),
+    "gemini-3.1-flash-lite": Model(_GEMINI, Rates(0.25, 1.5, write=1)),
+    "gemini-3-flash": Model(_GEMINI, Rates(0.5, 3, write=1)),
+    "gemini-2.5-pro": Model(_GEMINI, Rates(1.25, 10, write=1, long=_GEMINI_LONG)),
+    "gemini-2.5-flash": Model(_GEMINI, Rates(0.3, 2.5, write=1)),
+    "gemini-2.5-flash-lite": Model(_GEMINI, Rates(0.1, 0.4, write=1)),
 }
+
+# `us.anthropic.claude-opus-4-1-20250805-v1:0`, `openai/gpt-4o-2024-08-06`: a route before the name, an edition after.
+_ROUTE = re.compile(r"^(?:.*/)?(?:[a-z]+\.)*(?=claude-|gpt-|gemini-|o[134](?:-|$))")
+_LARGE = "[1m]"
+_EDITION = re.compile(r"(?:[-@](?:[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest))?(?:-v[0-9]+(?::[0-9]+)?)?$")
+_GEMINI_EDITION = re.compile(r"(?:-0[0-9]{2}|-preview(?:-[0-9]{2}-[0-9]{2,4})?(?:-customtools)?)$")
+
+
+def limits(model: str) -> Limits | None:
+    """Window and output of a model as the table has them, by any of its usual spellings; None if it is not there."""
+    entry = MODELS.get(_plain_name(model))
+    return entry.limits if entry else None
+
+
+def names_its_window(model: str) -> bool:
+    """Whether the name ends with `[1m]`, by which a host asks for a window of a million tokens."""
+    return model.lower().endswith(_LARGE)
+
+
+def window(model: str) -> int | None:
+    """The context window of a model in tokens, by its name or as the table has it; None if neither tells."""
+    if names_its_window(model):
+        return _MILLION.window
+    model_limits = limits(model)
+    return model_limits.window if model_limits else None
+
+
+def window_under(budget: int | Budget, model: str) -> int:
+    """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
+    is smaller or there is no budget; the usual window where neither is entry."""
+    tokens = budget.window if isinstance(budget, Budget) else budget
+    return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
 
 
 class Usage(NamedTuple):
@@ -311,9 +239,10 @@ def _is_count(value: object) -> bool:
 
 def dollars(model: str, usage: Usage) -> float | None:
     """The price of a call by the table; None for a model that is not in it."""
-    rates = RATES.get(_plain_name(model))
-    if rates is None:
+    entry = MODELS.get(_plain_name(model))
+    if entry is None:
         return None
+    rates = entry.rates
     long = rates.long if rates.long and usage.prompt > rates.long.tokens else Long(0, 1, 1)
     weighed = usage.fresh + usage.written * rates.write + usage.read * rates.read + usage.hour * (_HOUR - rates.write)
     return (weighed * rates.prompt * long.prompt + usage.reply * rates.reply * long.reply) / 1_000_000

@@ -190,7 +190,7 @@ def replayed(conversation: Conversation, budget: int, *, model: str = "", tags: 
         gone.append(left(session.ledger()))
         used.append(driven.prompt.tokens if driven.prompt else 0)
         if driven.prompt:
-            cached += cache.send(prompts.keys, prompts.sizes, timestamp(call.reply.time)).cached
+            cached += cache.send(prompts.keys, prompts.sizes, timestamp(call.reply.time))
     return Replayed(gone, used, cached / max(1, sum(used)))
 
 
@@ -258,7 +258,7 @@ class Upstream(Wire):
         self._note(self.client.problems(sent), body)
         self.sizes.append(tokens)
         sizes = [self._pieces[key] for key in keys]
-        self.cached += self._simulation.send(keys, sizes, self.clock.now).cached
+        self.cached += self._simulation.send(keys, sizes, self.clock.now)
         answer = self.client.answer(sent, content)
         return answer if self.usage else _without_usage(answer)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.core.ledger import ledger as ledgers
-from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row, outermost
 from ctxvc.core.plan import View
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.protected import protected
@@ -92,7 +92,7 @@ def test_the_rows_that_are_not_looked_at_would_show_nothing(
 ) -> None:
     def every(ledger: Ledger, cache: prompt._SlotCache) -> list[prompt._Place]:
         rows = prompt.in_prompt_order(ledger, list(ledger.rows()))
-        outer = {row.group: prompt._outermost(ledger, row.group) for row in rows if row.group}
+        outer = {row.group: ledger.groups.get(outermost(ledger.groups, row.group)) for row in rows if row.group}
         places = {p.row.id: p for p in prompt._places_of(ledger, prompt._each_alone(rows), outer, cache)}
         return [places.get(row.id) or prompt._Place(row, None, "") for row in rows]
 

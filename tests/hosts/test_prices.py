@@ -66,10 +66,10 @@ def _differences(rates: Rates, limits: Limits, theirs: Mapping[str, Any]) -> Ite
         yield f"window: {limits.window} here, prompts of {theirs['max_input_tokens']} there"
 
 
-@pytest.mark.parametrize("name", sorted(set(models.RATES) - set(_OTHERWISE)))
+@pytest.mark.parametrize("name", sorted(set(models.MODELS) - set(_OTHERWISE)))
 def test_prices_and_windows_are_those_of_litellm(name: str, theirs: Mapping[str, Any]) -> None:
     spellings = (name, f"gemini/{name}", f"gemini/{name}-preview")
     found = next((theirs[spelling] for spelling in spellings if spelling in theirs), None)
     if found is None:
         pytest.skip("it lacks the model")
-    assert not list(_differences(models.RATES[name], models.MODELS[name], found))
+    assert not list(_differences(models.MODELS[name].rates, models.MODELS[name].limits, found))

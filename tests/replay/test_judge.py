@@ -19,12 +19,22 @@ from ctxvc.errors import BadInput
 from ctxvc.policies import parse
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.judge import figures, inquiry
+from ctxvc.replay.judge.answer import (
+    Choice,
+    Estimate,
+    Judgement,
+    Preference,
+    Record,
+    RecordFile,
+    Unusable,
+    Verdict,
+    choice,
+    verdict,
+)
 from ctxvc.replay.judge.cuts import cuts, sample
 from ctxvc.replay.judge.data import LONGEST, line, whole_line
 from ctxvc.replay.judge.inquiry import Inquiry, TooLong, judge, perceive
 from ctxvc.replay.judge.perception import Question, questions
-from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Record, RecordFile
-from ctxvc.replay.judge.verdict import Choice, Unusable, Verdict, choice, verdict
 from tests.making.conversation import human, reply, result, results
 
 BUDGET = 6_000

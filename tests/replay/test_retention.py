@@ -19,7 +19,6 @@ from ctxvc.replay.measures.retention import (
     Counts,
     Gauge,
     Lookup,
-    average,
     retention,
     wilson,
 )
@@ -163,7 +162,7 @@ def test_uses_are_counted_by_kind_and_category() -> None:
     assert kept.categories["evidence"].all == Counts(routed=1, searchable=1, recoverable=1)
     assert kept.categories["contract"].all == Counts(visible=1, recoverable=1)
     assert kept.categories["verbatim"].ar == Counts(searchable=1)
-    assert (kept + kept).kinds["path"].all == Counts(visible=2, recoverable=2)
+    assert (kept.kinds["path"] + kept.kinds["path"]).all == Counts(visible=2, recoverable=2)
 
 
 #: Prompts of the conversation's calls: which blocks stand whole, the text of one in part, and texts of ours.
@@ -191,19 +190,6 @@ def test_outcomes_are_those_that_a_plain_search_finds(
                 assert outcome == VISIBLE
             else:
                 assert outcome == (ROUTED if any(stands_in(use.anchor, text) for text in texts) else LOST)
-
-
-def test_averages_by_use_and_by_conversation() -> None:
-    """1 of 1, 1 of 3, and one without uses: 2 of 4 by use, (1 + 1/3) / 2 by conversation."""
-    counts = [Counts(visible=1), Counts(visible=1, routed=1, lost=1), Counts()]
-
-    visible, routed = average(counts), average(counts, "routed")
-
-    assert (visible.conversations, visible.uses, visible.micro) == (2, 4, 0.5)
-    assert visible.macro == pytest.approx(2 / 3)
-    assert (visible.low, visible.high) == wilson(2, 4)
-    assert (routed.micro, routed.macro) == (0.75, pytest.approx((1 + 2 / 3) / 2))
-    assert average([Counts()]).micro is None
 
 
 @pytest.mark.parametrize(

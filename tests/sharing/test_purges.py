@@ -150,7 +150,7 @@ def test_a_record_cannot_put_words_into_a_body(anna: Clone, bob: Clone) -> None:
     with Store(bob.path) as store:
         tree = store.reader.tree(store.tips("demo")["main"])
         body = str(tree["blocks/00/00/B1.txt"].id)
-        forged = Raw(store.repository).blob(b"the plan is to stay").hex()
+        forged = Raw(store.repository).write("blob", b"the plan is to stay").hex()
         record = PurgeRecord(blobs={body: forged})
         commit = carried.write(store, record, [], "forged")
         purge(store, PurgeRequest(carried=carried.record_at(store, commit)))

@@ -14,7 +14,7 @@ import pytest
 
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound, Refused, Unreachable
 from ctxvc.sharing import audience, indexes, remotes
-from ctxvc.store.cache import cached_scope
+from ctxvc.store.cache import cached_repository
 from ctxvc.store.cache.cached_repository import CachedRepository
 from ctxvc.store.git import transport
 from ctxvc.store.purge import carried
@@ -187,7 +187,7 @@ def fetched(clone: Clone) -> Clone:
 
 
 def cached_bytes(address: str) -> bytes:
-    return everything(CachedRepository(address, cached_scope.KIND).path)
+    return everything(CachedRepository(address, cached_repository.KIND).path)
 
 
 def test_only_the_bodies_that_are_read_come_and_the_store_stays_whole(anna: Clone, bob: Clone, sparing: Path) -> None:
@@ -227,7 +227,7 @@ def test_what_was_read_is_read_again_offline_and_all_else_says_why_not(
 def test_a_killed_fetch_leaves_nothing_in_the_way(anna: Clone, bob: Clone, server: Path) -> None:
     anna.say("one")
     anna.push()
-    path = CachedRepository(str(server), cached_scope.KIND).path
+    path = CachedRepository(str(server), cached_repository.KIND).path
     looked_at(fetched(bob))
     with (path / "config").open("a") as file:
         file.write(f'[remote "{server}"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n')
@@ -245,7 +245,7 @@ def test_what_a_purge_erased_here_is_not_shown_and_not_kept(
     with pytest.raises(Refused, match="a purge erased this here"):
         looked_at(bob)
     indexes.forget(str(server))
-    assert not CachedRepository(str(server), cached_scope.KIND).exists
+    assert not CachedRepository(str(server), cached_repository.KIND).exists
 
 
 def test_names_that_are_not_there_and_a_tip_of_another_scope(anna: Clone, bob: Clone) -> None:
@@ -259,4 +259,4 @@ def test_names_that_are_not_there_and_a_tip_of_another_scope(anna: Clone, bob: C
         looked_at(bob, scope="fax")
     tips = anna.tips()
     with Store(bob.path) as store, pytest.raises(Damaged, match="of another scope than demo/fix"):
-        cached_scope.CachedScope(remotes.find(store).address, "demo", "fix", tips["main"]).snapshot()
+        cached_repository.CachedScope(remotes.find(store).address, "demo", "fix", tips["main"]).snapshot()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ctxvc.tokens.models import RATES, Rates, _plain_name
+from ctxvc.tokens.models import MODELS, Rates, _plain_name
 
 #: The model, and the tokens of a call: fresh, written into the cache, read from it, of the reply; written for an hour.
 Call = tuple[str, tuple[int, ...]]
@@ -43,7 +43,8 @@ def calls(file: Path) -> Iterator[Call]:
 
 
 def price(model: str, tokens: tuple[int, ...]) -> float:
-    rates, (fresh, written, read, reply, *hour) = RATES.get(_plain_name(model), Rates(0, 0)), tokens
+    entry, (fresh, written, read, reply, *hour) = MODELS.get(_plain_name(model)), tokens
+    rates = entry.rates if entry else Rates(0, 0)
     long = rates.long if rates.long and fresh + written + read > rates.long.tokens else None
     cached = rates.write * written + rates.read * read + (2 - rates.write) * sum(hour)
     prompt = rates.prompt * (fresh + cached) * (long.prompt if long else 1)

@@ -151,7 +151,7 @@ def model_answers(
 ) -> ModelAnswers:  # fmt: skip
     """Asks the models. Raises: CtxvcError if one fails; what was answered until then is in the file."""
     from ctxvc.replay.judge import figures, inquiry
-    from ctxvc.replay.judge.record import RecordFile
+    from ctxvc.replay.judge.answer import RecordFile
     from ctxvc.replay.results.file import alone
 
     path = app.path(out.with_name(f"{out.stem}.asked.jsonl"))

@@ -88,7 +88,6 @@ def group_number(group_id: str) -> int:
 
 
 Verb = Literal["archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise"]
-Actor = Literal["agent", "planner", "guard", "user", "host"]  # or "policy:NAME"
 
 #: state → verb → new state. What is not here is not allowed.
 TRANSITIONS: dict[State, dict[Verb, State]] = {

@@ -277,7 +277,7 @@ def _on_script(script: str) -> Iterator[Fact]:
     if written and (path := written[1] or written[2]):
         facts.append(Fact("wrote", path.strip("'\"")))
     elif not head.startswith(_LOOPS):
-        for pipeline in _SEPARATORS.split(_without_quoted_signs(without_documents(head)))[:_COMMANDS]:
+        for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, without_documents(head)))[:_COMMANDS]:
             # A pipe's later programs only shape what the first one gave.
             fact = next(filter(None, (_command(_words(command)) for command in pipeline.split("|"))), None)
             if fact and not (fact.act == "committed" and facts):
@@ -299,10 +299,6 @@ def without_documents(script: str) -> str:
         if document := _DOCUMENT.search(line):
             end = document[1]
     return "\n".join(lines)
-
-
-def _without_quoted_signs(script: str) -> str:
-    return _QUOTE.sub(_hidden, script) if "'" in script or '"' in script else script
 
 
 def _hidden(quote: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain, pairwise, takewhile
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import PRESENT
-from ctxvc.core.ledger.ledger import Group, Ledger, Row, segment_of
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, outermost, segment_of
 from ctxvc.core.ledger.pairs import PAIRED, calls_and_results, results_of
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import equal_call, stub, tag
@@ -122,7 +122,9 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     now, then = ledger.segments, was.segments
     if any(key < segment for key in (*now.changed_since(then), *then.changed_since(now))) or _moves(ledger):
         return None
-    here, there = (rows[: bisect_left(rows, head.end, key=_number)] for rows in (now.get(segment), then.get(segment)))
+    here, there = (
+        rows[: bisect_left(rows, head.end, key=attrgetter("number"))] for rows in (now.get(segment), then.get(segment))
+    )
     if len(here) != len(there) or any(map(is_not, here, there)):
         return None
     segments = {key: now[key] for key in takewhile(lambda key: key > segment, reversed(now))}
@@ -134,10 +136,6 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
     if not calls.isdisjoint(head.renamed) or any(row.number < head.end for row in calls_and_results(was, calls)):
         return None
     return rest
-
-
-def _number(row: Row) -> int:
-    return row.number
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
@@ -280,7 +278,7 @@ class _Place(NamedTuple):
 def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
     """The rows that may show something, in prompt order. Of segments that are as before mostly the same objects."""
     names_of_groups = frozenset[str]().union(*ledger.by_segment(_groups_in))
-    outer = {name: _outermost(ledger, name) for name in names_of_groups}
+    outer = {name: ledger.groups.get(outermost(ledger.groups, name)) for name in names_of_groups}
     around = [tuple(map(outer.get, names)) for names in ledger.by_segment(_groups_in)]
     if None in chain.from_iterable(around) or has_moved(ledger):
         alone = {slot.row.id: slot for slot in _each_alone(ledger.rows())}
@@ -371,15 +369,6 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
         else Slot(row, "text", row.role, row.role, "" if row.state == "pruned" else row.stub)
         for row in rows
     ]
-
-
-def _outermost(ledger: Ledger, name: str) -> Group | None:
-    """The group that holds all others around this one; None if there is no such group."""
-    group, inside = ledger.groups.get(name), {name}
-    while group and group.group in ledger.groups and group.group not in inside:
-        inside.add(group.group)
-        group = ledger.groups[group.group]
-    return group
 
 
 def _renamed(rows: Iterable[Row]) -> dict[str, str]:

@@ -187,7 +187,7 @@ def _fit_result(piece: Piece) -> Piece:
         return piece  # the exporter of that form makes its content, and counts on each item's place
     items = wire.items(piece.body, piece.extra)
     if items is not None:
-        fit = [item for item in map(_fit_item, items) if not _is_white(item)]
+        fit = [item for item in map(_fit_item, items) if item["type"] != "text" or item["text"].strip()]
         if fit:
             return piece if fit == items else msgspec.structs.replace(piece, body=wire.compact(fit))
     elif display.decode(piece.body).strip():
@@ -210,10 +210,6 @@ def _fit_item(item: Any) -> Any:
         case {"type": str(kind)} if kind in _IN_RESULTS:
             return item
     return {"type": "text", "text": display.decode(wire.compact(item))}
-
-
-def _is_white(item: dict[str, Any]) -> bool:
-    return item["type"] == "text" and not item["text"].strip()
 
 
 def _is_known(value: Mapping[str, Any]) -> bool:

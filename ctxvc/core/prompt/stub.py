@@ -12,8 +12,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import RENDER, Group, Row
 from ctxvc.core.prompt import tag
 
-#: Characters of a call's arguments, and of an index text, that a stub shows at most.
-ARGUMENTS = 160
+#: Characters of an index text that a stub shows at most.
 INDEX = 200
 #: Characters of what a group's stub says at most, names and all.
 DIGEST = 8_000

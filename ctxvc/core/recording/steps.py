@@ -215,7 +215,10 @@ class Gatherer:
         incoming: list[Message] = []
         open_results = {part.call for part in step.results}
         unanswered = [] if step.reply else self._unanswered.get(event.scope or self.current, [])
-        news = [[part for part in message.parts if self._is_new(part)] for message in event.messages]
+        news = [
+            [part for part in message.parts if part.kind != "tool_result" or part.call not in self._seen]
+            for message in event.messages
+        ]
         recorded, unsent = _in_place(unanswered, list(chain(*news[event.before + event.after :])))
         counts = [0, 0, 0]  # of what stands before the summary, right behind it, and elsewhere
         for at, (message, new) in enumerate(zip(event.messages, news, strict=True)):
@@ -231,9 +234,6 @@ class Gatherer:
             step.later, step.sent_later = incoming, event
         else:
             step.incoming, step.sent, step.unsent = incoming, event, unsent
-
-    def _is_new(self, part: Part) -> bool:
-        return part.kind != "tool_result" or part.call not in self._seen
 
     @staticmethod
     def _take(step: _Open, part: Part, source: Message) -> None:

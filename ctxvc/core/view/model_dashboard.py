@@ -178,7 +178,7 @@ def full_text(
     for above in ([*kinds, *note_lines], kinds, []):
         if fitted := _fitted(dashboard, nudge, above, dashboard.lines, frozenset(), cap, count):
             return fitted
-    return _totals(dashboard, "", nudge, cap, count)
+    return status_text(dashboard, cap=cap, count=count, nudge=nudge)
 
 
 def by_kind(tokens: Mapping[str, int]) -> str:
@@ -243,12 +243,15 @@ def changes_text(
     blocks = sum(line.blocks for line in lines)
     amount = f"changed: {blocks} block{'' if blocks == 1 else 's'}"
     reminder = _joined(amount, nudge)
-    return _fitted(dashboard, reminder, [], lines, gaps, cap, count) or _totals(dashboard, amount, nudge, cap, count)
+    fitted = _fitted(dashboard, reminder, [], lines, gaps, cap, count)
+    return fitted or status_text(dashboard, amount, cap=cap, count=count, nudge=nudge)
 
 
-def status_text(dashboard: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
-    """The totals alone, on one line of at most `cap` tokens; empty if it does not fit."""
-    return _totals(dashboard, "", nudge, cap, count)
+def status_text(dashboard: Dashboard, remark: str = "", *, cap: int, count: Count, nudge: str = "") -> str:
+    """The totals alone, on one line of at most `cap` tokens: with the nudge if it fits, shorter if they do not; empty
+    if nothing does."""
+    text, cost = _settled(dashboard, _joined(remark, nudge), [], cap, count)
+    return text if cost <= cap else short_text(dashboard, cap=cap, count=count, nudge=nudge)
 
 
 def short_text(dashboard: Dashboard, *, cap: int, count: Count, nudge: str = "") -> str:
@@ -397,14 +400,6 @@ def _settled(
             break
         own = cost
     return text, cost
-
-
-def _totals(dashboard: Dashboard, remark: str, nudge: str, cap: int, count: Count) -> str:
-    """The header alone, or a line, with the nudge if it fits; empty if nothing does."""
-    text, cost = _settled(dashboard, _joined(remark, nudge), [], cap, count)
-    if cost <= cap:
-        return text
-    return next((line for line in (line_text(dashboard, nudge), line_text(dashboard)) if count(line) <= cap), "")
 
 
 def _joined(*parts: str) -> str:

@@ -9,7 +9,6 @@ import msgspec
 from ctxvc.replay import standin
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.experiments.measure import (
-    Sums,
     Table,
     Totals,
     Variant,
@@ -19,7 +18,7 @@ from ctxvc.replay.experiments.measure import (
     measured,
     percent,
 )
-from ctxvc.replay.measures.retention import Counts, Lookup
+from ctxvc.replay.measures.retention import Counts, Lookup, Sums
 from ctxvc.replay.measures.transitions import Transitions, transitions
 from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter

@@ -12,10 +12,10 @@ from ctxvc import policies
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, new_session
-from ctxvc.replay.experiments.measure import Sums, Table, counts_at, interval, percent
+from ctxvc.replay.experiments.measure import Table, counts_at, interval, percent
 from ctxvc.replay.measures.anchors import stands_in
 from ctxvc.replay.measures.oracle import oracle
-from ctxvc.replay.measures.retention import LOST, ROUTED, UNMEASURED, Counts, Gauge, Lookup, wilson
+from ctxvc.replay.measures.retention import LOST, ROUTED, UNMEASURED, Counts, Gauge, Lookup, Sums, wilson
 from ctxvc.replay.measures.uses import uses
 from ctxvc.session.compaction import planned
 from ctxvc.tokens.meter import Meter

@@ -15,11 +15,11 @@ from ctxvc.policies.candidates import cost_in_prompt, removable
 from ctxvc.replay.conversation import Conversation, timestamp
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.experiments.measure import Spliced, Table, counts_at, evenly, in_date_order, percent, spliced
-from ctxvc.replay.measures.cost import CacheSimulation, Prices
+from ctxvc.replay.measures.cost import PRICES, CacheSimulation, Cost
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.replay.results.file import LineFile, code_version
-from ctxvc.replay.results.result import Cost, Tokens
+from ctxvc.replay.results.result import Tokens
 from ctxvc.tokens.meter import Meter
 
 NAME = "long-run"
@@ -175,7 +175,7 @@ def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Mete
             over += 1
             excess = max(excess, tokens - ceiling)
             floor = max(floor, _floor(replayed.view()))
-    paid, tenth = cache.cost(), max(1, len(seconds) // 10)
+    tenth = max(1, len(seconds) // 10)
     across, within = _across_and_within(sequence, lookup.uses, gauge.outcomes)
     return Run(
         policy=spec,
@@ -186,8 +186,8 @@ def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Mete
         excess=excess,
         floor=floor,
         tokens=Tokens(peak=max(totals, default=0), total=sum(totals)),
-        cost=Cost(prompts=paid.prompts, summariser=paid.summariser),
-        breaks=paid.breaks,
+        cost=cache.cost(),
+        breaks=cache.breaks,
         first=1000 * median(seconds[:tenth]),
         last=1000 * median(seconds[-tenth:]),
         across=across,
@@ -220,9 +220,8 @@ def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) 
     return counts_at(outcomes, across), counts_at(outcomes, within)
 
 
-def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: Prices | None = None) -> Run:
+def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int]) -> Run:
     """What the prompts would cost if nothing ever left, thinking aside."""
-    prices = prices or Prices()
     conversation = sequence.conversation
     added = [0] * len(conversation.calls)
     for block in conversation.blocks:
@@ -232,8 +231,8 @@ def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int], prices: P
     cost, last = 0.0, None
     for call, new in zip(conversation.calls, added, strict=True):
         time = timestamp(call.reply.time)
-        cold = time is not None and last is not None and time - last > prices.seconds
-        cost += (tokens + new) * prices.written if cold else tokens * prices.cached + new * prices.written
+        cold = time is not None and last is not None and time - last > PRICES.seconds
+        cost += (tokens + new) * PRICES.written if cold else tokens * PRICES.cached + new * PRICES.written
         last = last if time is None else time
         tokens += new
         total += tokens

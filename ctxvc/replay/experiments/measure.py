@@ -18,7 +18,7 @@ from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.cost import CacheSimulation
-from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup
+from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup, Sums
 from ctxvc.replay.measures.uses import Use
 from ctxvc.store.log.memory import MemorySession
 from ctxvc.tokens.meter import Meter
@@ -35,17 +35,6 @@ class Variant(NamedTuple):
     bare: bool = False
     agent: standin.Agent | None = None
     lossy: bool = False
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """Figures that add up: a field with a default is summed, one without says what the figures are of."""
-
-    def __add__(self: _Sums, more: _Sums) -> _Sums:
-        summed = self.__struct_fields__[-len(self.__struct_defaults__) :]
-        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in summed})
-
-
-_Sums = TypeVar("_Sums", bound=Sums)
 
 
 class Totals(Sums, frozen=True):

@@ -20,10 +20,10 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, text_of
 from ctxvc.replay.drive import new_session
-from ctxvc.replay.experiments.measure import Sums, Table, evenly, interval, percent
+from ctxvc.replay.experiments.measure import Table, evenly, interval, percent
 from ctxvc.replay.judge.data import whole_line
 from ctxvc.replay.measures.anchors import stands_in, words_of
-from ctxvc.replay.measures.retention import wilson
+from ctxvc.replay.measures.retention import Sums, wilson
 from ctxvc.replay.measures.uses import Use, uses
 from ctxvc.session.session import Session
 from ctxvc.store.store import create

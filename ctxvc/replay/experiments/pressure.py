@@ -11,7 +11,6 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
 from ctxvc.replay.conversation import Call, Conversation
 from ctxvc.replay.experiments.measure import (
-    Sums,
     Table,
     Totals,
     Variant,
@@ -23,7 +22,7 @@ from ctxvc.replay.experiments.measure import (
     percent,
     renamed,
 )
-from ctxvc.replay.measures.retention import UNMEASURED, Counts, Lookup
+from ctxvc.replay.measures.retention import UNMEASURED, Counts, Lookup, Sums
 from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter
 

@@ -163,10 +163,10 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
         invalid += any(faults(replayed.request().messages))
         prompt = prompts.prompt(number, replayed.view())
         gauge.add(prompt)
-        charge = cache.send(prompts.keys, prompts.sizes)
+        cached = cache.send(prompts.keys, prompts.sizes)
         if number in starts:
             first.append(prompt.tokens)
-            lost.append(max(0, previous - charge.cached))
+            lost.append(max(0, previous - cached))
             latest = 0
         previous, latest = prompt.tokens, max(latest, prompt.tokens)
         totals.append(prompt.tokens)

@@ -12,7 +12,8 @@ from ctxvc import policies
 from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.experiments.measure import Sums, Table, change
+from ctxvc.replay.experiments.measure import Table, change
+from ctxvc.replay.measures.retention import Sums
 from ctxvc.tokens.meter import Meter
 
 NAME = "split"

@@ -106,10 +106,10 @@ class Sample(msgspec.Struct, frozen=True):
     blocks: frozenset[str]
 
 
-def cuts(conversation: Conversation, budgets: Iterable[int], meter: Meter | None = None) -> Iterator[Cut]:
+def cuts(conversation: Conversation, budgets: Iterable[int]) -> Iterator[Cut]:
     """The cuts at the guards of the budgets, as `cuts_at`."""
     guards = (Threshold(Budget(window=budget).guard, budget, budget * _FAR_OVER) for budget in set(budgets))
-    return cuts_at(conversation, guards, meter)
+    return cuts_at(conversation, guards)
 
 
 def cuts_at(conversation: Conversation, thresholds: Iterable[Threshold], meter: Meter | None = None) -> Iterator[Cut]:

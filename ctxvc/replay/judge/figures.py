@@ -9,8 +9,7 @@ from statistics import median
 
 import msgspec
 
-from ctxvc.replay.judge.record import Estimate, Judgement, Preference, Quantity, Record
-from ctxvc.replay.judge.verdict import Dimensions, Verdict
+from ctxvc.replay.judge.answer import Dimensions, Estimate, Judgement, Preference, Quantity, Record
 from ctxvc.replay.measures.retention import wilson
 
 #: Of shares and means.
@@ -167,17 +166,16 @@ def _judged(model: str, policy: str, budget: int, records: Sequence[Judgement]) 
         overall=_mean(own.overall_score for _, own in usable),
         dimensions={name: value for name, value in dimensions.items() if value is not None},
         confidence=_mean(own.confidence for _, own in usable),
-        culprits=tuple(_culprit(record, own) for record, own in usable if own.failure_culprit),
+        culprits=tuple(
+            f"{record.conversation}, call {record.call}: {culprit.target_id}"
+            for record, own in usable
+            if (culprit := own.failure_culprit)
+        ),
         both=counts[True, True],
         only_judge=counts[True, False],
         only_measure=counts[False, True],
         neither=counts[False, False],
     )
-
-
-def _culprit(record: Judgement, own: Verdict) -> str:
-    assert own.failure_culprit
-    return f"{record.conversation}, call {record.call}: {own.failure_culprit.target_id}"
 
 
 def _preferred(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from ctxvc.core.policy import Policy
+from ctxvc.replay.judge.answer import (
+    KEPT,
+    Estimate,
+    Judgement,
+    Preference,
+    Record,
+    RecordFile,
+    Unusable,
+    choice,
+    verdict,
+)
 from ctxvc.replay.judge.cuts import Cut, Sample, sample
 from ctxvc.replay.judge.data import section
-from ctxvc.replay.judge.perception import Question, questions
-from ctxvc.replay.judge.record import KEPT, Estimate, Judgement, Preference, Record, RecordFile
-from ctxvc.replay.judge.verdict import Unusable, choice, verdict
+from ctxvc.replay.judge.perception import questions
 
 #: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.
 Ask = Callable[[str], str]
@@ -98,7 +106,7 @@ def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
             inquiry.put(
                 Estimate,
                 one.text,
-                partial(_estimate, one),
+                lambda answer, one=one: {"estimate": one.answered(answer)},  # type: ignore[misc]
                 conversation=cut.conversation.id,
                 file=cut.conversation.file,
                 sha256=cut.conversation.sha256,
@@ -108,10 +116,6 @@ def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
                 dashboard=one.dashboard,
                 expected=one.expected,
             )
-
-
-def _estimate(own: Question, answer: str) -> dict[str, Any]:
-    return {"estimate": own.answered(answer)}
 
 
 def _judgement(inquiry: Inquiry, own: Sample) -> Judgement:

@@ -17,10 +17,9 @@ from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Dashboard, Line, dashboard
 from ctxvc.core.view.model_dashboard import full_text
 from ctxvc.core.view.view import costs
+from ctxvc.replay.judge.answer import Quantity, Unusable, parsed
 from ctxvc.replay.judge.cuts import Cut
 from ctxvc.replay.judge.data import line, section, whole_line
-from ctxvc.replay.judge.record import Quantity
-from ctxvc.replay.judge.verdict import Unusable, parsed
 
 #: Blocks of fewer tokens are not wording about.
 SMALLEST = 50

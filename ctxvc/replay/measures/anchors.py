@@ -282,9 +282,9 @@ NONE = CommonAnchors(f"{DEFINITIONS}-none", frozenset())
 
 
 @cache
-def common_anchors(file: Path = FILE) -> CommonAnchors:
-    """The list in a file that `listing` made."""
-    version, *anchors = file.read_bytes().decode().split("\n")
+def common_anchors() -> CommonAnchors:
+    """The list that `listing` made."""
+    version, *anchors = FILE.read_bytes().decode().split("\n")
     return CommonAnchors(version, frozenset(anchors) - {""})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -16,7 +17,6 @@ from ctxvc.replay.conversation import Prompt
 from ctxvc.replay.measures.anchors import AnchorKind
 from ctxvc.replay.measures.categories import Category
 from ctxvc.replay.measures.retention import LOST, ROUTED, VISIBLE, Counts, Gauge, Lookup, wilson
-from ctxvc.replay.measures.uses import Use
 
 #: The paper counts plans that save this share of the prompt.
 SAVING = 0.3
@@ -70,8 +70,8 @@ def cut_point(
     """
     call = after.call
     limit = lookup.seen_by(call)
-    start = bisect_left(lookup.uses, call, key=_call_of)
-    end = len(lookup.uses) if horizon is None else bisect_left(lookup.uses, call + horizon, key=_call_of)
+    start = bisect_left(lookup.uses, call, key=attrgetter("call"))
+    end = len(lookup.uses) if horizon is None else bisect_left(lookup.uses, call + horizon, key=attrgetter("call"))
     future = [number for number in range(start, end) if lookup.uses[number].blocks[-1] < limit]
     was = Gauge(lookup, archive=archive, search=search).classify(before, future)
     needed = [number for number, outcome in zip(future, was, strict=True) if outcome == VISIBLE]
@@ -96,7 +96,3 @@ def cut_points(points: Iterable[CutPoint], saving: float = SAVING) -> CutPoints 
     low, high = wilson(harmless, len(enough))
     prune = sum(point.prune for point in enough) / len(enough)
     return CutPoints(len(enough), prune, harmless / len(enough), low, high)
-
-
-def _call_of(use: Use) -> int:
-    return use.call

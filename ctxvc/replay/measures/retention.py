@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from functools import cached_property
 from itertools import islice
 from math import sqrt
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -302,7 +302,18 @@ class Gauge:
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Counts(msgspec.Struct, frozen=True, gc=False):
+class Sums(msgspec.Struct, frozen=True, gc=False):
+    """Figures that add up: a field with a default is summed, one without says what the figures are of."""
+
+    def __add__(self: _Sums, more: _Sums) -> _Sums:
+        summed = self.__struct_fields__[-len(self.__struct_defaults__) :]
+        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in summed})
+
+
+_Sums = TypeVar("_Sums", bound=Sums)
+
+
+class Counts(Sums, frozen=True, gc=False):
     """How many uses met what they needed where, the best place first.
 
     `visible` in a block of the prompt; `routed` by a stub, call or note in it; `searchable` by one search of the
@@ -327,20 +338,14 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
         """The share of the uses that are of this outcome or a better one; None if there are no uses."""
         return self.up_to(outcome) / self.total if self.total else None
 
-    def __add__(self, addend: Counts) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(addend, name) for name in OUTCOMES))
 
-
-class Split(msgspec.Struct, frozen=True, gc=False):
+class Split(Sums, frozen=True, gc=False):
     """The counts of all uses; of those non-trivial (`nt`: in no block of the last steps); and of those of these at risk
     (`ar`: only tool results held what was needed)."""
 
     all: Counts = Counts()
     nt: Counts = Counts()
     ar: Counts = Counts()
-
-    def __add__(self, addend: Split) -> Split:
-        return Split(self.all + addend.all, self.nt + addend.nt, self.ar + addend.ar)
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -352,13 +357,6 @@ class Retention(msgspec.Struct, frozen=True):
     uses: Split
     kinds: Mapping[AnchorKind, Split]
     categories: Mapping[Category, Split]
-
-    def __add__(self, addend: Retention) -> Retention:
-        return Retention(
-            self.uses + addend.uses,
-            {kind: self.kinds[kind] + addend.kinds[kind] for kind in KINDS},
-            {name: self.categories[name] + addend.categories[name] for name in CATEGORIES},
-        )
 
 
 def retention(uses: Sequence[Use], outcomes: bytes) -> Retention:
@@ -384,39 +382,14 @@ def _split(cells: Sequence[tuple[AnchorKind, Category, bool, bool, int, int]]) -
     return Split(counts(cells), counts(cell for cell in cells if cell[2]), counts(cell for cell in cells if cell[3]))
 
 
-class Average(msgspec.Struct, frozen=True):
-    """A share over several conversations, between 0 and 1.
-
-    `micro` is of all uses together, with its 95 % interval `low` to `high`; `macro` is the mean of the conversations'
-    own shares, of those that have uses. All are None if no conversation has any.
-    """
-
-    conversations: int
-    uses: int
-    micro: float | None
-    low: float | None
-    high: float | None
-    macro: float | None
-
-
-def average(counts: Iterable[Counts], outcome: Outcome = "visible") -> Average:
-    """The average share of uses of this outcome or a better one, each count being a conversation's."""
-    nonempty = [own for own in counts if own.total]
-    if not nonempty:
-        return Average(0, 0, None, None, None, None)
-    hits, total = sum(own.up_to(outcome) for own in nonempty), sum(own.total for own in nonempty)
-    low, high = wilson(hits, total)
-    macro = sum(own.up_to(outcome) / own.total for own in nonempty) / len(nonempty)
-    return Average(len(nonempty), total, hits / total, low, high, macro)
-
-
-def wilson(hits: float, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """The Wilson interval of a share, by default at 95 %.
+def wilson(hits: float, total: int) -> tuple[float, float]:
+    """The Wilson interval of a share, at 95 %.
 
     It takes uses to be independent, which those of a conversation are not: compare policies by the same uses.
     """
     if not total:
         return 0.0, 1.0
+    z = 1.959964
     share, spread = hits / total, z * z / total
     middle = (share + spread / 2) / (1 + spread)
     half = z * sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)

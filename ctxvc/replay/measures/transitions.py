@@ -7,23 +7,20 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Outcome
+from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Outcome, Sums
 from ctxvc.replay.measures.uses import Use
 
 #: Anchors and calls that an example lists.
 LISTED = 5
 
 
-class Transitions(msgspec.Struct, frozen=True):
+class Transitions(Sums, frozen=True):
     """So many uses that both runs kept, only the first (`a`), only the second (`b`), or neither."""
 
     both: int = 0
     only_a: int = 0
     only_b: int = 0
     neither: int = 0
-
-    def __add__(self, addend: Transitions) -> Transitions:
-        return Transitions(*(getattr(self, name) + getattr(addend, name) for name in self.__struct_fields__))
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -83,15 +83,12 @@ def code_version(own: Iterable[Path] = ()) -> str:
     `own` are files with policies of a person's own.
     """
     package = Path(ctxvc.replay.__file__).parents[1]
-    paths = [path for part in _CODE for path in sorted((package / part).rglob("*")) if _is_source(path)]
+    paths = (path for part in _CODE for path in sorted((package / part).rglob("*")))
+    sources = [path for path in paths if path.suffix == ".py" or "anchors" in path.name]
     digest = hashlib.sha256()
-    for path in [*paths, *own]:
+    for path in [*sources, *own]:
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return f"{ctxvc.__version__}+{digest.hexdigest()[:12]}"
-
-
-def _is_source(path: Path) -> bool:
-    return path.suffix == ".py" or "anchors" in path.name
 
 
 @contextmanager

@@ -11,22 +11,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from ctxvc.replay.measures.retention import UNMEASURED, Amount, Split
+from ctxvc.replay.measures.cost import Cost
+from ctxvc.replay.measures.retention import UNMEASURED, Amount, Split, Sums
 
 SCHEMA = "ctxvc-replay/1"
 #: The name of the entry that knows the future.
 ORACLE = "oracle"
 
 
-class Visible(msgspec.Struct, frozen=True, gc=False):
+class Visible(Sums, frozen=True, gc=False):
     """How many of the same uses are visible under a rule that knows the future."""
 
     all: Amount = 0
     nt: Amount = 0
     ar: Amount = 0
-
-    def __add__(self, more: Visible) -> Visible:
-        return Visible(self.all + more.all, self.nt + more.nt, self.ar + more.ar)
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
@@ -40,36 +38,6 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
     def prune_rate(self) -> float:
         """The share of the input that the policy spares, 0 without input; below 0 if it adds more than it takes."""
         return 1 - self.total / self.keep if self.keep else 0.0
-
-
-class Cost(msgspec.Struct, frozen=True, gc=False):
-    """What the calls cost with a prefix cache, in tokens at the price of uncached input.
-
-    `prompts` are the conversation's own calls; `keep` is what these cost if nothing ever leaves. What comes on top of
-    `prompts` stands apart: calls of a `planner` and a `summariser`, the `recovery` that the stand-in asked for, and
-    the `demand` recovery of each use that is not visible.
-    """
-
-    prompts: float = 0.0
-    keep: float = 0.0
-    planner: float = 0.0
-    summariser: float = 0.0
-    recovery: float = 0.0
-    demand: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """All of it but `demand`."""
-        return self.prompts + self.planner + self.summariser + self.recovery
-
-    @property
-    def relative(self) -> float:
-        """`total` as a multiple of `keep`; 1 if there is nothing to pay."""
-        return self.total / self.keep if self.keep else 1.0
-
-    @property
-    def relative_with_demand(self) -> float:
-        return (self.total + self.demand) / self.keep if self.keep else 1.0
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):

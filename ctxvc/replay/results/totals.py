@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from ctxvc.replay.measures.cost import Cost
 from ctxvc.replay.measures.retention import Counts, Split, wilson
-from ctxvc.replay.results.result import Cost, Result, Timing, Tokens, Visible, foresees
+from ctxvc.replay.results.result import Result, Timing, Tokens, Visible, foresees
 
 #: Uses by how hard it is to meet them: all, non-trivial, at risk.
 Class = Literal["all", "nt", "ar"]

@@ -63,9 +63,5 @@ def _value(text: str, number: int) -> str:
             plain += piece[2] if value or plain else piece[2].lstrip(_SPACE)
         else:
             quoted = piece[1] if piece[1] is not None else piece[3]
-            value, plain = value + plain + _ESCAPE.sub(_character, quoted), ""
+            value, plain = value + plain + _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), quoted), ""
     return value + plain.rstrip(_SPACE)
-
-
-def _character(escape: re.Match[str]) -> str:
-    return _ESCAPED.get(escape[1], escape[1])

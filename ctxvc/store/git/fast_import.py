@@ -21,7 +21,7 @@ from typing import IO
 
 import msgspec
 
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body
 from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 from ctxvc.errors import Conflict, CtxvcError
@@ -45,8 +45,11 @@ _TIME = re.compile(
 _BLOB_MARKS = 1 << 32
 
 
+_NO_LEDGER = Ledger(meta=Meta(format=0, session="", scope=""))
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to write: the ledger before and after it, from which its files follow.
+    """A commit to write: the ledger before and after it, from which its files follow; of no scope's, neither.
 
     `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
     this writer's last commit to `ref`, or begins a history. `files` are paths besides the ledger's own; `without` names
@@ -54,8 +57,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ref: str
-    before: Ledger | None
-    after: Ledger
+    before: Ledger | None = _NO_LEDGER
+    after: Ledger = _NO_LEDGER
     message: str
     actor: str
     time: int

@@ -165,10 +165,22 @@ def run(
         pass_fds=tuple(inherit),
         check=False,
     )
-    if check and answer.returncode:
+    return _succeeded(answer, arguments[0]) if check else answer.stdout
+
+
+def _succeeded(answer: subprocess.CompletedProcess[bytes], verb: str) -> bytes:
+    """The output. Raises: CtxvcError with git's own message if it failed."""
+    if answer.returncode:
         stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
+        raise CtxvcError(f"git {verb} failed: {stderr[-2000:]}")
     return answer.stdout
+
+
+def packed(index: Path) -> list[str]:
+    """The ids of the objects in the pack that has this index, in their order there."""
+    listed = run(None, "show-index", data=index.read_bytes()).decode("ascii").splitlines()
+    places = sorted((int(place), name) for place, name, *_ in map(str.split, listed))
+    return [name for _, name in places]
 
 
 def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
@@ -197,10 +209,7 @@ def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"")
         cwd=folder,
         check=False,
     )
-    if answer.returncode:
-        stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
-    return answer.stdout
+    return _succeeded(answer, arguments[0])
 
 
 def _linked(folder: Path) -> Path:
@@ -321,7 +330,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         try:
             return _open(path)
         except pygit2.GitError as error:
-            if not _of_another(error):
+            if not re.search("owned by|owner", str(error)):
                 raise
             if not _is_safe(path):
                 raise Refused(
@@ -377,10 +386,6 @@ def _is_safe(path: Path) -> bool:
     except pygit2.GitError:
         return False
     return True
-
-
-def _of_another(error: pygit2.GitError) -> bool:
-    return "owned by" in str(error) or "owner" in str(error)
 
 
 def _closed(path: Path) -> str:

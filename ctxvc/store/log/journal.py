@@ -17,10 +17,11 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Counters, Group, Row, Source
 from ctxvc.core.ledger.numbering import Body
-from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
+from ctxvc.errors import BadInput, Damaged, Phrase, Refused
 from ctxvc.store import files
 from ctxvc.store import format as fmt
 from ctxvc.store.trust import contained
+from ctxvc.store.trust.identity import unreadable
 
 MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")
@@ -353,9 +354,7 @@ class Journal:
             self._inode = self.size = 0
             return None, [], [], Tail(0, 0)
         except OSError as error:
-            raise CtxvcError(
-                f"cannot read {self.path}: {error.strerror}", hint="check the store's owner and permissions"
-            ) from error
+            raise unreadable(self.path, error) from error
         where = f"journal {self.path.name}"
         head = None
         if start == 0 and data:
@@ -414,6 +413,15 @@ class Journal:
 
     def _opened(self, flags: int) -> int:
         return contained.opened(self.path.parent, self.path.name, flags)
+
+
+def contents(path: Path) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
+    """What `Journal.read` reads of a journal, with no file left open. Raises: as it does."""
+    journal = Journal(path)
+    try:
+        return journal.read()
+    finally:
+        journal.close()
 
 
 def raw(item: Frame) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from ctxvc.errors import Damaged
 from ctxvc.store import files
@@ -11,7 +10,7 @@ from ctxvc.store.files import locked
 from ctxvc.store.log import aside
 from ctxvc.store.log.commits import covered, sequence
 from ctxvc.store.log.damage import Numbers, numbers_after, record_of
-from ctxvc.store.log.journal import FRAME_SIZE, Damage, Frame, Head, Journal, encode_head, parse
+from ctxvc.store.log.journal import FRAME_SIZE, Damage, Frame, Head, contents, encode_head, parse
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -38,9 +37,12 @@ def _clear(store: Store, session: str) -> None:
         _set_aside(store, session)
     except Damaged:
         with locked(store.lock_path(session)):
-            if _has_head(store.journal_path(session)):
-                raise
-            _replace_head(store, session)
+            try:
+                contents(store.journal_path(session))
+            except Damaged:
+                _replace_head(store, session)
+            else:
+                raise  # it is not the head
         _set_aside(store, session)
 
 
@@ -52,17 +54,6 @@ def _set_aside(store: Store, session: str) -> None:
             stored.flush()
     finally:
         stored.leave()
-
-
-def _has_head(path: Path) -> bool:
-    journal = Journal(path)
-    try:
-        journal.read()
-    except Damaged:
-        return False
-    finally:
-        journal.close()
-    return True
 
 
 def _replace_head(store: Store, session: str) -> None:

@@ -368,8 +368,7 @@ class StoredSession:
                 raise Conflict(
                     f"another writer has taken the number of {blocks[0]}; nothing was done", hint="try again"
                 )
-            self._acknowledge(transaction)
-            self._flush_if_possible()
+            self._record(transaction)
             return ids
 
     def note(
@@ -438,33 +437,23 @@ class StoredSession:
             Switch(name=name, text=text, actor=actor, new=True, origin=from_commit, with_messages=with_messages)
         )
 
-    def branch(self, name: str, text: str, *, actor: str = "agent") -> None:
+    def branch(self, name: str, text: str) -> None:
         """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
 
         It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
         stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
-        requested = self._redacted(Switch(name=name, text=text, actor=actor, new=True))
-        with self.writing():
-            check(self._state, self.scope, requested)
-            self._flush()
-            transaction = Transaction(self._state)
+        requested = self._redacted(Switch(name=name, text=text, actor="agent", new=True))
+        with self._beside(requested) as transaction:
             branch(transaction, self.scope, requested, self.tip())
-            self._acknowledge(transaction)
-            self._flush_if_possible()
 
     def begin_empty(self, name: str) -> None:
         """A new scope beside this one with nothing in it, on top of the newest complete step, for a host's sub-agent.
 
         Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, Refused for a taken name.
         """
-        with self.writing():
-            check(self._state, self.scope, Switch(name=name, text=name, actor="host", new=True))
-            self._flush()
-            transaction = Transaction(self._state)
+        with self._beside(Switch(name=name, text=name, actor="host", new=True)) as transaction:
             begin_empty(transaction, self.scope, name, self.tip())
-            self._acknowledge(transaction)
-            self._flush_if_possible()
 
     def fork(self, name: str, text: str, *, commit: str, source: str) -> None:
         """A new scope that goes on from a commit exactly as that is, without a note, for a host's session `source`.
@@ -473,13 +462,8 @@ class StoredSession:
         is taken), NotFound (the commit is of another session).
         """
         requested = self._redacted(Switch(name=name, text=text, actor="host", new=True, origin=commit))
-        with self.writing():
-            check(self._state, self.scope, requested)
-            self._flush()
-            transaction = Transaction(self._state)
+        with self._beside(requested) as transaction:
             fork(transaction, requested, source)
-            self._acknowledge(transaction)
-            self._flush_if_possible()
 
     def take_over(
         self, name: str, text: str, *, commit: str, ledger: Ledger, bodies: Bodies, system: Any, tools: Any
@@ -489,13 +473,8 @@ class StoredSession:
         Nobody goes there yet: a stored session of its own is opened on it. Raises: as `fork`.
         """
         requested = self._redacted(Switch(name=name, text=text, actor="user", new=True, origin=commit))
-        with self.writing():
-            check(self._state, self.scope, requested)
-            self._flush()
-            transaction = Transaction(self._state)
+        with self._beside(requested) as transaction:
             take_over(transaction, requested, ledger, bodies, request_files(system, tools))
-            self._acknowledge(transaction)
-            self._flush_if_possible()
 
     def arrive(self, from_scope: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
         """A note of what a helper brings along from `from_scope`, as a commit on top of both; nobody goes anywhere.
@@ -506,8 +485,7 @@ class StoredSession:
         with self.writing() as transaction:
             self._state.scope(from_scope)
             arrive(transaction, scope or self.scope, from_scope, text, actor=actor, of=of)
-            self._acknowledge(transaction)
-            self._flush_if_possible()
+            self._record(transaction)
 
     def goto(self, name: str, text: str, *, actor: str = "agent") -> None:
         """Comes to another scope as it was left, with a note on what one brings along. Kept as by `open_scope`.
@@ -523,8 +501,7 @@ class StoredSession:
             at = scope or self.scope
             transaction.finish(at)
             self._switch_if_due(transaction, at)
-            self._acknowledge(transaction)
-            self._flush_if_possible()
+            self._record(transaction)
 
     @contextmanager
     def bulk(self, config: Sequence[str] = ()) -> Iterator[tuple[PackWriter, Counters]]:
@@ -599,8 +576,17 @@ class StoredSession:
                     self._pending_switch, self._asked_at = requested, self._state.block
                     return
                 self._make(transaction, self.scope, requested)
-                self._acknowledge(transaction)
-                self._flush_if_possible()
+                self._record(transaction)
+
+    @contextmanager
+    def _beside(self, requested: Switch) -> Iterator[Transaction]:
+        """A transaction that adds a scope on top of what is committed, recorded at the end. Raises: as `check`."""
+        with self.writing():
+            check(self._state, self.scope, requested)
+            self._flush()
+            transaction = Transaction(self._state)
+            yield transaction
+            self._record(transaction)
 
     def _redacted(self, requested: Switch) -> Switch:
         if not (redactor := self._redactor):
@@ -716,6 +702,11 @@ class StoredSession:
             self._state.scopes[scope].numbering = numbering
         if switched_to:
             self.scope, self._pending_switch = switched_to, None
+
+    def _record(self, transaction: Transaction) -> None:
+        """Acknowledges the transaction, and flushes it. Raises: as `_acknowledge`."""
+        self._acknowledge(transaction)
+        self._flush_if_possible()
 
     def _write(self, record: Record) -> None:
         """The record is on the disk, whole, and in our state. Raises: CtxvcError; then it is nowhere."""

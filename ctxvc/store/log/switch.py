@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import msgspec
 
 from ctxvc.core import scope as scoping
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Part, block_number
-from ctxvc.core.ledger.ledger import Ledger, Meta, Row
+from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.ledger.numbering import Body, Numbering
 from ctxvc.core.prompt.outline import Bodies
 from ctxvc.errors import BadInput, NotFound, Phrase, Refused
@@ -99,16 +100,8 @@ def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, 
 def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) -> None:
     """Adds a scope on top of a commit of `scope`, which itself stays as it is: nobody goes there yet."""
     ledger = transaction.state.store.reader.ledger(commit)
-    transaction.begin(
-        switch.name,
-        commit,
-        ledger,
-        actor=switch.actor,
-        counters=scoping.first_counters(ledger),
-        inherit=scoping.instructions(ledger),
-        meta=_meta(ledger.meta, switch.name, scope),
-        text=switch.text,
-    )
+    counters, inherit = scoping.first_counters(ledger), scoping.instructions(ledger)
+    _begin(transaction, switch, commit, ledger, scope, counters=counters, inherit=inherit)
 
 
 def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) -> None:
@@ -129,19 +122,10 @@ def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) ->
 def fork(transaction: Transaction, switch: Switch, source: str) -> None:
     """Adds a scope that goes on from the commit `switch.origin` exactly as that is, for a host's session `source`."""
     ledger = transaction.state.store.reader.ledger(switch.origin)
-    meta = _meta(ledger.meta, switch.name, ledger.meta.scope)
+    meta: dict[str, object] = {}
     if ledger.meta.source:
         meta["source"] = msgspec.structs.replace(ledger.meta.source, id=source, offset=0, units=0, finals=())
-    transaction.begin(
-        switch.name,
-        switch.origin,
-        ledger,
-        actor=switch.actor,
-        counters=ledger.meta.counters,
-        inherit=None,
-        meta=meta,
-        text=switch.text,
-    )
+    _begin(transaction, switch, switch.origin, ledger, ledger.meta.scope, counters=ledger.meta.counters, meta=meta)
 
 
 def take_over(
@@ -155,17 +139,14 @@ def take_over(
     rows = [row for row in ledger.rows() if row != before.get(row.id)]
     removed = [msgspec.structs.replace(group, members=()) for group in before.groups.values()]
     fields = {name: getattr(ledger.meta, name) for name in Meta.__struct_fields__ if name != "counters"}
-    transaction.begin(
-        switch.name,
+    _begin(
+        transaction,
+        switch,
         switch.origin,
         before,
-        actor=switch.actor,
+        before.meta.scope,
         counters=ledger.meta.counters,
-        inherit=None,
-        meta={
-            **_meta(before.meta, switch.name, before.meta.scope),
-            **{name: value for name, value in fields.items() if value != getattr(before.meta, name)},
-        },
+        meta={name: value for name, value in fields.items() if value != getattr(before.meta, name)},
         rows=tuple(rows),
         bodies=tuple(chain.from_iterable(_bodies(row, bodies) for row in rows if before.get(row.id) is None)),
         groups=tuple(
@@ -173,7 +154,6 @@ def take_over(
             for group in {**{group.id: group for group in removed}, **ledger.groups}.values()
             if group != before.groups.get(group.id)
         ),
-        text=switch.text,
         without=("request",),
         files=files,
     )
@@ -194,16 +174,9 @@ def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
         _rewind(transaction, switch, part, block_number(block))
         return
     ledger = transaction.ledger(scope)
-    transaction.begin(
-        switch.name,
-        transaction.place(scope),
-        ledger,
-        actor=switch.actor,
-        counters=ledger.meta.counters if switch.with_messages else scoping.first_counters(ledger),
-        inherit=None if switch.with_messages else scoping.inherited(ledger),
-        meta=_meta(ledger.meta, switch.name, scope),
-        text=switch.text,
-    )
+    counters = ledger.meta.counters if switch.with_messages else scoping.first_counters(ledger)
+    inherit = None if switch.with_messages else scoping.inherited(ledger)
+    _begin(transaction, switch, transaction.place(scope), ledger, scope, counters=counters, inherit=inherit)
 
 
 def _rewind(transaction: Transaction, switch: Switch, part: Part, number: int) -> None:
@@ -211,17 +184,44 @@ def _rewind(transaction: Transaction, switch: Switch, part: Part, number: int) -
     ledger = transaction.state.store.reader.ledger(switch.origin)
     numbering = Numbering.of(ledger, number - 1)
     rows, bodies = numbering.aside(Message(role="user", parts=(part,)))
-    transaction.begin(
-        switch.name,
+    counters = numbering.counters(ledger.meta.counters.group)
+    _begin(
+        transaction,
+        switch,
         switch.origin,
         ledger,
-        actor=switch.actor,
-        counters=numbering.counters(ledger.meta.counters.group),
-        inherit=None,
-        meta=_meta(ledger.meta, switch.name, ledger.meta.scope),
+        ledger.meta.scope,
+        counters=counters,
         rows=tuple(rows),
         bodies=tuple(bodies),
+    )
+
+
+def _begin(
+    transaction: Transaction,
+    switch: Switch,
+    origin: str,
+    ledger: Ledger,
+    parent: str,
+    *,
+    counters: Counters,
+    inherit: tuple[str, ...] | None = None,
+    meta: Mapping[str, object] = {},
+    **more: Any,
+) -> None:
+    """Adds the scope of a switch, on top of what `origin` refers to, where the ledger is this one; it comes from
+    `parent`. `more` are further fields of `Transaction.begin`."""
+    fields = {**_meta(ledger.meta, switch.name, parent), **meta}
+    transaction.begin(
+        switch.name,
+        origin,
+        ledger,
+        actor=switch.actor,
+        counters=counters,
+        inherit=inherit,
+        meta=fields,
         text=switch.text,
+        **more,
     )
 
 

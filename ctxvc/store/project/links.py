@@ -16,7 +16,6 @@ import msgspec
 import pygit2
 
 from ctxvc.core import display
-from ctxvc.core.ledger.ledger import Ledger, Meta
 from ctxvc.errors import Conflict
 from ctxvc.store.files import locked
 from ctxvc.store.format import HEADS, message, scope_of
@@ -42,8 +41,6 @@ _MOST_REPLACED = 100
 MOST_FILES = 500
 _TRIES = 3
 _HEX = re.compile(r"[0-9a-f]{4,64}")
-#: Commits are written as the difference of two ledgers; these have none.
-_NONE = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,16 +103,16 @@ def find(store: Store, commit: str) -> list[Link]:
 
 def every(store: Store) -> list[Link]:
     """All links, oldest first. Invalid files are skipped: the branch can come from anywhere."""
-    tip = _tip(store)
-    return at(store, tip) if tip else []
+    newest = tip(store)
+    return at(store, newest) if newest else []
 
 
 def at(store: Store, commit: str) -> list[Link]:
     """The links at a commit of such a branch, oldest first; invalid files are skipped."""
     root, links = store.reader.tree(commit), []
     top = root[FOLDER] if FOLDER in root else None  # noqa: SIM401 - a tree has no `get`
-    for folder in _folders(top):
-        links += [link for entry in folder if (link := _decoded(entry))]
+    for folder in top if isinstance(top, pygit2.Tree) else ():
+        links += [link for entry in folder if (link := _decoded(entry))] if isinstance(folder, pygit2.Tree) else []
     return sorted(links, key=lambda link: (link.time, link.commit))
 
 
@@ -127,7 +124,10 @@ def merge(store: Store, commit: str) -> int:
 
 def tip(store: Store) -> str:
     """The branch's newest commit; empty if there is none."""
-    return _tip(store)
+    try:
+        return str(store.repository.references[REF].target)
+    except KeyError:
+        return ""
 
 
 def of_patch(store: Store, patch: str) -> Link | None:
@@ -146,8 +146,7 @@ def origin(store: Store, link: Link) -> tuple[str, str, int]:
     if not session:
         return "", "", 0
     scope = link.scope if link.scope in store.tips(session) else store.current_scope(session)
-    stored = StoredSession.open(store, session, scope)
-    stored.leave()
+    stored = StoredSession.for_reading(store, session, scope)
     since = takewhile(lambda step: step.ended >= epoch(link.time, 0), steps(store, stored.tip(scope)))
     return session, scope, step_of(link, since, stored.ledger(scope).meta.counters.step)
 
@@ -192,21 +191,29 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
     tips = store.tips(session) if session else {}
     if tips and scope not in tips:
         scope = store.current_scope(session)
-    if not posted.recording and not (tips and _fresh(store, tips[scope], posted.time)):
+    if not posted.recording and not (tips and epoch(posted.time, 0) - revision.entry(store, tips[scope]).time < FRESH):
         return None
-    files = code_history.changed(Path(posted.folder), posted.commit)
     return Link(
-        commit=posted.commit,
+        **_changes(posted),
         time=posted.time,
         host=posted.host,
         recording=display.one_line(posted.recording, 200),
         session=session if tips else "",
         scope=scope if tips else "",
         step=_newest_step(store, session, scope, epoch(posted.time, 0)) if tips else 0,
-        files=tuple(files[:MOST_FILES]),
-        more=max(0, len(files) - MOST_FILES),
-        patch=code_history.patch_id(Path(posted.folder), posted.commit),
     )
+
+
+def _changes(posted: CodeCommit) -> dict[str, Any]:
+    """The fields of a link that say what the commit is, and what it changed."""
+    folder = Path(posted.folder)
+    files = code_history.changed(folder, posted.commit)
+    return {
+        "commit": posted.commit,
+        "files": tuple(files[:MOST_FILES]),
+        "more": max(0, len(files) - MOST_FILES),
+        "patch": code_history.patch_id(folder, posted.commit),
+    }
 
 
 def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | None:
@@ -222,25 +229,12 @@ def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | 
     if not candidates:
         return None
     base = next((link for link in candidates if link.recording), candidates[0])
-    files = code_history.changed(Path(posted.folder), posted.commit)
-    return msgspec.structs.replace(
-        base,
-        commit=posted.commit,
-        files=tuple(files[:MOST_FILES]),
-        more=max(0, len(files) - MOST_FILES),
-        patch=code_history.patch_id(Path(posted.folder), posted.commit),
-        replaces=replaced,
-    )
-
-
-def _fresh(store: Store, tip: str, time: str) -> bool:
-    return epoch(time, 0) - revision.entry(store, tip).time < FRESH
+    return msgspec.structs.replace(base, **_changes(posted), replaces=replaced)
 
 
 def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
     """The newest step of a scope at a time, usually a moment ago."""
-    stored = StoredSession.open(store, session, scope)
-    stored.leave()  # a reader writes nothing
+    stored = StoredSession.for_reading(store, session, scope)
     if store.now() - committed <= _SOON:
         return stored.ledger().meta.counters.step
     return next((step.number for step in steps(store, stored.tip()) if step.ended <= committed), 0)
@@ -274,8 +268,6 @@ def _commit(store: Store, new: Sequence[Link]) -> Commit:
     subject = f"link {first.commit[:12]}: {where}" if len(new) == 1 else f"link {len(new)} code commits"
     return Commit(
         ref=REF,
-        before=_NONE,
-        after=_NONE,
         message=message(subject, {"Ctxvc-Op": "link", "Ctxvc-Actor": "user"}),
         actor="user",
         time=epoch(first.time, now),
@@ -283,7 +275,7 @@ def _commit(store: Store, new: Sequence[Link]) -> Commit:
         files=tuple(
             (_path(link.commit), msgspec.json.format(msgspec.json.encode(link), indent=1) + b"\n") for link in new
         ),
-        parent=_tip(store),
+        parent=tip(store),
     )
 
 
@@ -294,28 +286,10 @@ def _path(commit: str) -> str:
     return f"{FOLDER}/{commit[:2]}/{commit[2:]}.json"
 
 
-def _tip(store: Store) -> str:
-    try:
-        target = store.repository.references[REF].target
-    except KeyError:
-        return ""
-    return str(target)
-
-
-def _tree(store: Store) -> pygit2.Tree | None:
-    tip = _tip(store)
-    return store.reader.tree(tip) if tip else None
-
-
-def _folders(tree: Any) -> Iterator[pygit2.Tree]:
-    if isinstance(tree, pygit2.Tree):
-        yield from (entry for entry in tree if isinstance(entry, pygit2.Tree))
-
-
 def _read(store: Store, commit: str) -> Link | None:
-    root = _tree(store)
+    newest = tip(store)
     try:
-        return _decoded(root[_path(commit)]) if root else None
+        return _decoded(store.reader.tree(newest)[_path(commit)]) if newest else None
     except KeyError:
         return None
 

@@ -412,11 +412,10 @@ def _check_staged(path: Path, state: Decided) -> None:
                 f"{name} has changed since the purge was decided",
                 hint="restore the store from a copy, or discard the purge",
             )
-    if not (path / "objects" / "pack" / f"{state.pack}.idx").is_file():
+    index = path / "objects" / "pack" / f"{state.pack}.idx"
+    if not index.is_file():
         raise Refused(f"the pack of the purge, {state.pack}, is missing", hint=Phrase("purge-discard"))
-    from ctxvc.store.purge import search  # imports all that a purge needs, which opening a store does not
-
-    packed = frozenset(search.packed(path, state.pack))
+    packed = frozenset(program.packed(index))
     listed = program.run(path, "for-each-ref", "--format=%(refname) %(objectname) %(symref)").decode("utf-8", "replace")
     tips = dict(line.split(" ")[:2] for line in listed.splitlines() if line.endswith(" "))  # not symbolic refs
     lost = [ref for ref, tip in {**tips, **state.refs}.items() if ref not in state.gone and tip not in packed]

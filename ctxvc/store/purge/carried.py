@@ -89,13 +89,10 @@ def write(store: Store, record: PurgeRecord, parents: Iterable[str], subject: st
     """The commit of a record on top of others; no ref leads to it yet."""
     raw = Raw(store.repository)
     content = {"format": 1, "blobs": record.blobs, "commits": record.commits}
-    blob = raw.blob(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-    tree = raw.tree(b"100644 %s\0%s" % (MAP.encode(), blob))
-    who = f"ctxvc <ctxvc@ctxvc> {store.now()} +0000"
-    above = [f"parent {parent}" for parent in parents if parent]
-    head = [f"tree {tree.hex()}", *above, f"author {who}", f"committer {who}"]
+    blob = raw.write("blob", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+    tree = raw.write("tree", b"100644 %s\0%s" % (MAP.encode(), blob))
     text = message(subject, {"Ctxvc-Op": "purge", "Ctxvc-Actor": "user"})
-    return raw.commit(("\n".join(head) + "\n\n" + text).encode()).hex()
+    return raw.own_commit(tree, filter(None, parents), store.now(), text)
 
 
 def erased_texts(old: bytes, new: bytes) -> list[tuple[bytes, bytes]]:

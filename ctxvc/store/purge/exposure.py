@@ -178,7 +178,7 @@ def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]
         match = re.fullmatch(r"remote\.(.+)\.url", name)
         if match:
             tips = remembered.pop(match[1], [])
-            had = any(commit in rewriter.commits for commit in (commits_of(store.path, tips) if tips else []))
+            had = any(commit in rewriter.commits for commit in commits_of(store.path, tips))
             yield match[1], re.sub(r"//[^/@]*@", "//", value), had
     for name, tips in sorted(remembered.items()):
         yield name, "", any(commit in rewriter.commits for commit in commits_of(store.path, tips))

@@ -12,6 +12,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -146,7 +147,7 @@ def _alone(store: Store) -> Iterator[int]:
 def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepared:
     raw = Raw(store.repository)
     tips = _tips(store)
-    roots = _roots(raw, tips.values())
+    commits = commits_of(store.path, tips.values())
     mac = store.redaction.mac
     emptied: dict[bytes, bytes] = {}
     kinds: dict[str, int] = {}
@@ -172,11 +173,12 @@ def _prepare(store: Store, request: PurgeRequest, progress: Progress) -> _Prepar
                 first, _ = scope.subject_and_text(display.decode(data))
                 if len(display.encode(first)) >= TELLING:
                     emptied[display.encode(first)] = whole[row.sha256]
+    roots = [links(raw.read(commit))[0] for commit in reversed(commits)]
     bodies = [*files(raw, roots), *_waiting(store)]
     if request.carried.commit:
         kinds["body"] = _carried(store, request.carried, bodies, emptied, whole)
     if request.secrets:
-        for kind, secret in _all_secrets(store, raw, bodies, tips, progress):
+        for kind, secret in _all_secrets(store, raw, bodies, commits, progress):
             add(kind, secret)
     if not emptied and not whole and not request.carried.commit:
         raise NotFound("nothing in the store looks like a secret", hint=Phrase("purge-looked-for"))
@@ -193,15 +195,17 @@ def _all_secrets(
     store: Store,
     raw: Raw,
     bodies: Sequence[tuple[str, bytes | _Data]],
-    tips: Mapping[str, str],
+    commits: Iterable[bytes],
     progress: Progress,
 ) -> Iterator[tuple[str, bytes]]:
     """The secrets in all bodies and messages, each with its kind."""
     for number, (path, blob) in enumerate(bodies):
         progress("searching", number, len(bodies))
-        yield from _secrets(store, path, _bytes(raw, blob))
-    for note in _messages(store, tips.values()):
-        yield from secrets.secrets(note, "txt", store.redaction.criteria)
+        ext = path.rpartition(".")[2]
+        kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
+        yield from secrets.secrets(_bytes(raw, blob), kind if kind in secrets.TEXTS else "", store.redaction.criteria)
+    for commit in commits:
+        yield from secrets.secrets(raw.read(commit).partition(b"\n\n")[2], "txt", store.redaction.criteria)
 
 
 def _carried(
@@ -297,7 +301,7 @@ def _with_bodies(
         new = secrets.renamed(bodies.get(name, data), sums)
         if new != data:
             bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
-    return Scrub(marks=scrub.marks, bodies=bodies, sums=sums, whole=scrub.whole, redactor=scrub.redactor)
+    return replace(scrub, bodies=bodies, sums=sums)
 
 
 def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
@@ -306,14 +310,7 @@ def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
     for row in rows:
         if row.sha256 in scrub.sums:
             labels.update(_labels(row, scrub.row(row)))
-    return Scrub(
-        marks=scrub.marks,
-        bodies=scrub.bodies,
-        sums=scrub.sums,
-        labels=labels,
-        whole=scrub.whole,
-        redactor=scrub.redactor,
-    )
+    return replace(scrub, labels=labels)
 
 
 def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
@@ -350,12 +347,6 @@ def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
                 yield "ledger/journal", _Data(fmt.encode_rows(sorted(change.rows, key=lambda row: row.number)))
 
 
-def _secrets(store: Store, path: str, data: bytes) -> Iterator[tuple[str, bytes]]:
-    ext = path.rpartition(".")[2]
-    kind = "json" if ext == "jsonl" or path == "ledger/journal" else ext
-    yield from secrets.secrets(data, kind if kind in secrets.TEXTS else "", store.redaction.criteria)
-
-
 def _tips(store: Store) -> dict[str, str]:
     """ref → commit, without foreign refs, symbolic ones, and the purge's own list."""
     tips = {}
@@ -365,26 +356,6 @@ def _tips(store: Store) -> dict[str, str]:
             continue
         tips[name] = str(reference.peel(pygit2.Commit).id)
     return tips
-
-
-def _roots(raw: Raw, tips: Iterable[str]) -> list[bytes]:
-    seen: set[bytes] = set()
-    roots: list[bytes] = []
-    stack = [bytes.fromhex(tip) for tip in tips]
-    while stack:
-        commit = stack.pop()
-        if commit not in seen:
-            seen.add(commit)
-            tree, parents = links(raw.read(commit))
-            roots.append(tree)
-            stack += parents
-    return roots
-
-
-def _messages(store: Store, tips: Iterable[str]) -> Iterator[bytes]:
-    raw = Raw(store.repository)
-    for commit in commits_of(store.path, tips):
-        yield raw.read(commit).partition(b"\n\n")[2]
 
 
 # --- rewriting
@@ -406,12 +377,10 @@ def _rewriter(store: Store, prepared: _Prepared, progress: Progress, *, dry: boo
         # Plans name commits of scopes, which are known by then.
         plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
-        first = commits_of(store.path, scopes) if scopes else []
+        first = commits_of(store.path, scopes)
         own = set(first)
         rewriter.all(first, lambda count: progress("rewriting commits", count, len(first)))
-        rewriter.all(
-            [commit for commit in commits_of(store.path, plans.values()) if commit not in own] if plans else []
-        )
+        rewriter.all([commit for commit in commits_of(store.path, plans.values()) if commit not in own])
         return rewriter
     finally:
         pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
@@ -445,7 +414,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
     before = {file.name for file in (store.path / "objects" / "pack").iterdir()}
     output = program.run(store.path, *arguments, data="\n".join(refs.values()).encode() + b"\n", inherit=(lock,))
     pack = f"pack-{output.decode().strip()}"
-    names = search.packed(store.path, pack)
+    names = program.packed(store.path / "objects" / "pack" / f"{pack}.idx")
     remaining = [name for name, _ in search.in_objects(store.path, prepared.scrub, names)]
     staged = [name for name in journals if prepared.scrub.has((folder / "journal" / name).read_bytes())]
     if remaining or staged:

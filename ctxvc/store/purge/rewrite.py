@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pygit2
@@ -19,7 +20,8 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
-from ctxvc.store.log.journal import Change, Head, Journal, Record, encode_head, encode_record
+from ctxvc.store.log import journal
+from ctxvc.store.log.journal import Change, Head, Record, encode_head, encode_record
 from ctxvc.store.purge.scrub import Scrub
 
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]+)\0(.{20})", re.DOTALL)
@@ -49,19 +51,16 @@ class Raw:
         except (KeyError, pygit2.GitError) as error:
             raise Damaged(f"object {id.hex()[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
 
-    def blob(self, data: bytes) -> bytes:
-        return self._written("blob", data)
-
-    def tree(self, data: bytes) -> bytes:
-        return self._written("tree", data)
-
-    def commit(self, data: bytes) -> bytes:
-        return self._written("commit", data)
-
-    def _written(self, kind: str, data: bytes) -> bytes:
+    def write(self, kind: Literal["blob", "tree", "commit"], data: bytes) -> bytes:
         if self._dry:
             return hashlib.sha1(b"%s %d\0%s" % (kind.encode(), len(data), data), usedforsecurity=False).digest()
         return self._odb.write(_KINDS[kind], data).raw
+
+    def own_commit(self, tree: bytes, parents: Iterable[str], time: int, message: str) -> str:
+        """The full id of a commit that ctxvc makes by itself."""
+        who = f"ctxvc <ctxvc@ctxvc> {time} +0000"
+        head = [f"tree {tree.hex()}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
+        return self.write("commit", ("\n".join(head) + "\n\n" + message).encode()).hex()
 
     def entries(self, id: bytes) -> list[tuple[bytes, bytes, bytes]]:
         """Mode, name and id of each entry of a folder."""
@@ -116,7 +115,7 @@ class Rewriter:
         for commit in ids:
             data = self._commit(commit, raw_commits[commit], children)
             if data != raw_commits[commit]:
-                self.commits[commit] = self._raw.commit(data)
+                self.commits[commit] = self._raw.write("commit", data)
 
     def tree(self, id: bytes, path: str) -> bytes:
         """The replacement of the folder at `path`."""
@@ -125,7 +124,7 @@ class Rewriter:
             entries = self._raw.entries(id)
             new = [(mode, name, self._entry(mode, name, child, path)) for mode, name, child in entries]
             same = new == entries
-            self._memo[key] = id if same else self._raw.tree(b"".join(b"%s %s\0%s" % item for item in new))
+            self._memo[key] = id if same else self._raw.write("tree", b"".join(b"%s %s\0%s" % item for item in new))
         return self._memo[key]
 
     def _entry(self, mode: bytes, name: bytes, id: bytes, path: str) -> bytes:
@@ -138,7 +137,7 @@ class Rewriter:
         if key not in self._memo:
             data = self._raw.read(id)
             new = self._scrub.bodies[id] if id in self._scrub.bodies else self._file(where, data)
-            self._memo[key] = id if new == data else self._raw.blob(new)
+            self._memo[key] = id if new == data else self._raw.write("blob", new)
         return self._memo[key]
 
     def _file(self, path: str, data: bytes) -> bytes:
@@ -272,19 +271,15 @@ def links(data: bytes) -> tuple[bytes, list[bytes]]:
 
 def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
     """All commits that the tips reach, parents first."""
-    listed = program.run(
-        path, "rev-list", "--topo-order", "--reverse", "--stdin", data="\n".join(tips).encode() + b"\n"
-    )
+    revisions = "".join(f"{tip}\n" for tip in tips).encode()
+    order = ("--topo-order", "--reverse")
+    listed = program.run(path, "rev-list", *order, "--stdin", data=revisions) if revisions else b""
     return [bytes.fromhex(line.decode()) for line in listed.split()]
 
 
 def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
     """The head of a journal, and its records by their numbers. Raises: Damaged."""
-    journal = Journal(path)
-    try:
-        head, records, _, tail = journal.read()
-    finally:
-        journal.close()
+    head, records, _, tail = journal.contents(path)
     if tail.damage:
         raise Damaged(f"the journal of {path.name} has records that cannot be read", hint=Phrase("repair"))
     return head, records

@@ -39,13 +39,6 @@ def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple
             yield name, kind
 
 
-def packed(path: Path, pack: str) -> list[str]:
-    """The ids of the objects in a pack, in their order there."""
-    listed = program.run(path, "show-index", data=(path / "objects" / "pack" / f"{pack}.idx").read_bytes())
-    places = sorted((int(line.split()[0]), line.split()[1]) for line in listed.splitlines())
-    return [name.decode() for _, name in places]
-
-
 def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
     """Id, type and bytes of objects."""
     with tempfile.TemporaryFile() as requests:

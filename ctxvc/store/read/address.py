@@ -119,21 +119,17 @@ def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Reso
         return here
     candidates = [candidate for scope in stored.scopes() if (candidate := _of_call(stored, scope, call))]
     if elsewhere and not candidates and len(call) >= _UNIQUE:
-        others = (name for name in stored.store.sessions() if name != stored.name)
+        store = stored.store
+        others = (StoredSession.for_reading(store, name) for name in store.sessions() if name != stored.name)
         candidates = [
-            candidate
-            for name in others
-            for candidate in _in_session(StoredSession.for_reading(stored.store, name), call)
+            candidate for other in others for scope in other.scopes() if (candidate := _of_call(other, scope, call))
         ]
     if len({_identity(candidate) for candidate in candidates}) > 1:
         listed = ", ".join(_first(map(_full, candidates)))
         raise NotFound(f"several calls have the id {call[:80]!r}", hint=f"available: {listed}")
-    return candidates[0] if candidates else _placed(stored, call)
-
-
-def _placed(stored: StoredSession, text: str) -> Resolved | None:
-    """The target of a call's id that names its scope."""
-    place = _place(stored, text)
+    if candidates:
+        return candidates[0]
+    place = _place(stored, call)
     return _of_call(*place) if place else None
 
 
@@ -155,11 +151,6 @@ def _longest_scope(stored: StoredSession, session: str, scope: str) -> tuple[str
     """Session and scope of an address; the longest scope of this session counts, so it may have a `/`."""
     longest = f"{session}/{scope}"
     return ("", longest) if session and longest in stored.scopes() else (session, scope)
-
-
-def _in_session(stored: StoredSession, call: str) -> list[Resolved]:
-    stored.leave()  # a reader writes nothing
-    return [resolved for scope in stored.scopes() if (resolved := _of_call(stored, scope, call))]
 
 
 def _of_call(stored: StoredSession, scope: str, call: str) -> Resolved | None:

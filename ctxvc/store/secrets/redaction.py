@@ -16,9 +16,9 @@ import pygit2
 
 from ctxvc.core.secrets.redact import Criteria, Redactor
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.store import files
 from ctxvc.store.secrets.secret_scanner import Scanner
 from ctxvc.store.trust import contained
+from ctxvc.store.trust.identity import make_file
 
 FOLDER = Path("ctxvc", "secrets")
 KEY = "key"
@@ -93,24 +93,12 @@ class Redaction:
         path = self._folder / KEY
         try:
             if not self._key and not os.path.lexists(path):
-                self._make_key(path)
+                contained.make_folder(self._store, FOLDER.as_posix())
+                make_file(path, secrets.token_bytes(32))
             self._key = self._key or contained.read(self._store, f"{FOLDER.as_posix()}/{KEY}", _LONGEST)
         except (OSError, Refused) as error:
             raise self._unusable(KEY, error) from error
         return self._key
-
-    def _make_key(self, path: Path) -> None:
-        """Creates a key, by a hard link: of two processes that create one at once, both use the first."""
-        contained.make_folder(self._store, FOLDER.as_posix())
-        own = path.with_name(f".{KEY}.{secrets.token_hex(4)}.new")
-        files.replace(own, secrets.token_bytes(32))
-        try:
-            os.link(own, path)
-        except FileExistsError:
-            pass  # theirs wins
-        finally:
-            own.unlink()
-        files.sync_folder(self._folder)
 
     def _lines(self, name: str) -> list[str]:
         try:

@@ -138,7 +138,10 @@ def read_plain(path: Path, most: int) -> bytes | None:
 
 
 def make_file(path: Path, data: bytes) -> None:
-    """Creates the file at `path` in one step; an existing one stays. Raises: OSError."""
+    """Creates the file at `path` in one step; of two processes that create one at once, both find the first's.
+
+    Raises: OSError.
+    """
     own = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     files.replace(own, data)
     try:

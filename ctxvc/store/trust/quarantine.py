@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import pygit2
@@ -80,11 +81,7 @@ class Quarantine:
 
     def names(self) -> frozenset[str]:
         """The ids of all objects that came in."""
-        names: set[str] = set()
-        for index in (self._objects / "pack").glob("pack-*.idx"):
-            lines = program.run(None, "show-index", data=index.read_bytes()).splitlines()
-            names.update(line.split()[1].decode() for line in lines)
-        return frozenset(names)
+        return frozenset(chain.from_iterable(map(program.packed, (self._objects / "pack").glob("pack-*.idx"))))
 
     def check(self, session: str, scope: str, tip: str) -> None:
         """Checks every commit of the scope that the store does not have, as `verify` does.

@@ -86,16 +86,7 @@ def _read(path: Path, inode: int, make: bool) -> bytes:  # noqa: ARG001 - anothe
     except FileNotFoundError:
         if not make:
             raise
-    own = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    handle = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(handle, os.urandom(_BYTES))
-        os.fsync(handle)
-        with suppress(FileExistsError):  # of two processes that create one at once, the first wins
-            os.link(own, path)
-    finally:
-        os.close(handle)
-        own.unlink()
+    identity.make_file(path, os.urandom(_BYTES))
     return _stored(path)
 
 

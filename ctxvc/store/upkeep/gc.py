@@ -13,7 +13,7 @@ import msgspec
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store.files import locked
 from ctxvc.store.git import program
-from ctxvc.store.log.journal import Journal
+from ctxvc.store.log import journal as journals
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
@@ -98,7 +98,9 @@ def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: Non
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
         report("exchanging packs")
-        removed = [*leftovers.remove(store.path), *_stale_packed_refs(store.path)]
+        removed = leftovers.remove(store.path)
+        # The half-written list of refs that a killed `git pack-refs` leaves blocks every later one.
+        removed += ["packed-refs.new"] if contained.remove(store.path, "packed-refs.new") else []
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
         # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
@@ -127,17 +129,19 @@ def flush(store: Store) -> list[Damaged]:
     """
     unreadable = []
     for name in store.sessions():
-        journal = Journal(store.journal_path(name))
         try:
-            _, records, _, tail = journal.read()
-            if records or tail.damage:
+            if is_waiting(store, name):
                 with StoredSession.open(store, name) as stored:
                     stored.flush()
         except Damaged as error:
             unreadable.append(error)
-        finally:
-            journal.close()
     return unreadable
+
+
+def is_waiting(store: Store, session: str) -> bool:
+    """Whether the session's journal has what is in no commit, or damage. Raises: Damaged if it cannot be read."""
+    _, records, _, tail = journals.contents(store.journal_path(session))
+    return bool(records or tail.damage)
 
 
 def _git(store: Store, lock: int, *arguments: str) -> None:
@@ -145,11 +149,6 @@ def _git(store: Store, lock: int, *arguments: str) -> None:
         program.run(store.path, *arguments, inherit=(lock,))
     except CtxvcError as error:
         raise CtxvcError(str(error), hint=Phrase("verify-gc")) from error
-
-
-def _stale_packed_refs(path: Path) -> list[str]:
-    """Removes the half-written list of refs that a killed `git pack-refs` leaves, and that blocks every later one."""
-    return ["packed-refs.new"] if contained.remove(path, "packed-refs.new") else []
 
 
 def _packs(store: Store) -> list[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ctxvc.errors import Conflict, CtxvcError, Damaged, Phrase
+from ctxvc.errors import Conflict, Damaged, Phrase
 from ctxvc.store import files
 from ctxvc.store.trust import contained
 
@@ -36,7 +36,7 @@ def add(store: Path, refs: Mapping[str, str]) -> None:
     except FileExistsError as error:
         raise Conflict("another git is writing the store's refs", hint=Phrase("share-again")) from error
     except OSError as error:
-        raise _unwritable(store, error) from error
+        raise files.unwritable(store / FILE, error) from error
     try:
         try:
             files.write_all(handle, _with(store, refs))
@@ -46,7 +46,7 @@ def add(store: Path, refs: Mapping[str, str]) -> None:
         contained.move(store, LOCK, FILE)
     except OSError as error:
         contained.remove(store, LOCK)
-        raise _unwritable(store, error) from error
+        raise files.unwritable(store / FILE, error) from error
     except BaseException:
         contained.remove(store, LOCK)
         raise
@@ -102,7 +102,3 @@ def _is_loose(store: Path, ref: str) -> bool:
     """Whether the ref has a file of its own, or others are below its name."""
     path = store / ref
     return any(names for _, _, names in os.walk(path)) if path.is_dir() else os.path.lexists(path)
-
-
-def _unwritable(store: Path, error: OSError) -> CtxvcError:
-    return CtxvcError(f"cannot write {store / FILE}: {error.strerror}", hint="check the disk and permissions")

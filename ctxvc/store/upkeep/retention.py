@@ -19,13 +19,12 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.errors import Conflict, CtxvcError, Damaged, Refused
-from ctxvc.store import pending_plans, timestamp, worktrees
+from ctxvc.store import files, pending_plans, timestamp, worktrees
 from ctxvc.store.files import locked
 from ctxvc.store.format import head_ref, ref_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log import aside
-from ctxvc.store.log.journal import Journal
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained, seals
@@ -223,7 +222,7 @@ def remove(store: Store, leaving: Collection[Leaving], progress: Callable[[str],
             locks.enter_context(locked(store.lock_path(name)))
         lock = locks.enter_context(store.exclusive())
         for one in leaving:
-            if store.tips(one.session) != one.tips or _waits(store, one.session):
+            if store.tips(one.session) != one.tips or gc.is_waiting(store, one.session):
                 raise Conflict(f"session {one.session} changed meanwhile", hint="run it again")
         progress("removing sessions")
         _note(store, leaving)
@@ -236,18 +235,9 @@ def remove(store: Store, leaving: Collection[Leaving], progress: Callable[[str],
         deletions = "".join(f"delete {ref}\0{tip}\0" for ref, tip in refs)
         program.run(store.path, "update-ref", "-z", "--no-deref", "--stdin", data=deletions.encode(), inherit=(lock,))
         with suppress(CtxvcError):
-            store.set_current_scope(*_newest(store))
+            name = store.current_session()
+            store.set_current_scope(name, store.current_scope(name))
     gc.gc(store, grace=timedelta(0), report=progress)
-
-
-def _waits(store: Store, session: str) -> bool:
-    """Whether the session's journal has what is in no commit."""
-    journal = Journal(store.journal_path(session))
-    try:
-        _, records, _, tail = journal.read()
-        return bool(records or tail.damage)
-    finally:
-        journal.close()
 
 
 def _refs(store: Store, one: Leaving) -> Iterator[tuple[str, str]]:
@@ -256,12 +246,6 @@ def _refs(store: Store, one: Leaving) -> Iterator[tuple[str, str]]:
     plans = store.repository.references.get(pending_plans.plans_ref(one.session))
     if plans is not None:
         yield plans.name, str(plans.target)
-
-
-def _newest(store: Store) -> tuple[str, str]:
-    """The session that changed last, and its current scope. Raises: NotFound if there is none."""
-    name = store.current_session()
-    return name, store.current_scope(name)
 
 
 # --- what was removed
@@ -295,9 +279,7 @@ def _note(store: Store, leaving: Collection[Leaving]) -> None:
     try:
         contained.replace(store.path, REMOVED, b"".join(line + b"\n" for line in lines)[-_LARGEST:])
     except OSError as error:
-        raise CtxvcError(
-            f"cannot write {store.path / REMOVED}: {error.strerror}", hint="check the disk and permissions"
-        ) from error
+        raise files.unwritable(store.path / REMOVED, error) from error
 
 
 def _decoded(store: Store, line: bytes) -> Removed | None:

@@ -68,11 +68,11 @@ class History:
         try:
             root = self._objects.tree(commit.tree)
         except Unreadable as error:
-            self.note(error, age, where)
+            self.note(age, error, where)
             return
         if "Ctxvc-Op" not in trailers_of(commit.message) or commit.committer != COMMITTER:
             yield damage(f"created by another program: {commit.committer}", where, EDITED)
-        yield from self._tree(Trees(self._contents, before, root, where, partial(self._note, age)))
+        yield from self._tree(Trees(self._contents, before, root, where, partial(self.note, age)))
 
     def meta(self, commit: Commit) -> Meta | None:
         """The commit's `ctxvc.json`, if it is readable."""
@@ -97,12 +97,9 @@ class History:
                     continue
         return ids
 
-    def note(self, error: Unreadable, age: int, where: Where) -> None:
+    def note(self, age: int, error: Unreadable, where: Where) -> None:
         if error.id not in self.broken or age < self.broken[error.id][0]:
             self.broken[error.id] = age, damage(str(error), where)
-
-    def _note(self, age: int, error: Unreadable, where: Where) -> None:
-        self.note(error, age, where)
 
     def _tree(self, trees: Trees) -> Iterator[Finding]:
         """The faults of a tree compared with the one before it."""

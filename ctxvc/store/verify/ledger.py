@@ -200,7 +200,7 @@ class _Look:
     def __init__(self, groups: Groups, row: Callable[[str], Row | None]) -> None:
         self._groups = groups
         self._row = row
-        self._members = lru_cache(maxsize=None)(self._members_of)
+        self._members = lru_cache(maxsize=None)(lambda name: frozenset(groups[name].members))
 
     def pointer(self, member: str, before: str, now: str | None) -> Iterator[Disagreement]:
         """A member has moved from one group (empty: from none) to another; None: it was removed."""
@@ -258,9 +258,6 @@ class _Look:
             return self._groups[member].group if member in self._groups else None
         row = self._row(member)
         return None if row is None else row.group
-
-    def _members_of(self, name: str) -> frozenset[str]:
-        return frozenset(self._groups[name].members)
 
 
 def _complaint(group: str, member: str, pointer: str | None) -> str:

@@ -138,7 +138,7 @@ def _walk(
             try:
                 commit = objects.commit(at)
             except Unreadable as error:
-                history.note(error, 0, Where(session=place[0], scope=place[1], commit=at.hex()))
+                history.note(0, error, Where(session=place[0], scope=place[1], commit=at.hex()))
                 break
             walk.commits[at], walk.scopes[at] = commit, place
             line.append(at)
