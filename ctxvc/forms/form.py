@@ -161,19 +161,45 @@ class Form(Protocol):
         ...
 
 
-#: The path of a request that has a form → the form's module.
-_PATHS = (
-    (re.compile(r"(?:/v1)?/messages"), "anthropic"),
-    (re.compile(r"(?:/v1)?/chat/completions"), "chat"),
-    (re.compile(r"(?:/v1)?/responses"), "responses"),
-    (re.compile(r"/v1[a-z0-9]*/(?:[^/?]+/)*models/[^/]+:(?:stream)?[gG]enerateContent"), "gemini"),
+class Call(NamedTuple):
+    """A request to a model's API, by its path: `path` is as the API has it, as in `/v1/responses`.
+
+    `form` is the module of its form; empty where no reply comes, as for a count. `model` is empty where the path does
+    not have it.
+    """
+
+    provider: str
+    path: str
+    form: str
+    model: str
+
+
+#: A row a form: its module, whose API has it, and the end of the paths of calls; `other` marks those without a reply.
+_FORMS = (
+    ("anthropic", "anthropic", r"/v1/messages(?P<other>/count_tokens)?$"),
+    ("chat", "openai", r"/chat/completions$"),
+    ("responses", "openai", r"/responses(?P<other>/compact)?$"),
+    (
+        *("gemini", "gemini"),
+        r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/]+):(?:(?:g|streamG)enerateContent|(?P<other>countTokens))$",
+    ),
 )
+
+
+def call(path: str) -> Call | None:
+    """The call of a model that a request to this path, without a query, is; None for any other request."""
+    for module, provider, end in _FORMS:
+        if match := re.search(end, path):
+            named = match.groupdict()
+            full = match[0] if match[0].startswith("/v1") else f"/v1{match[0]}"
+            return Call(provider, full, "" if named.get("other") else module, named.get("model") or "")
+    return None
 
 
 def of(path: str) -> Form | None:
     """The form of requests to a path, without a query; None for one that is no call of a model."""
-    name = next((name for pattern, name in _PATHS if pattern.fullmatch(path)), "")
-    return cast(Form, import_module(f"ctxvc.forms.{name}")) if name else None
+    found = call(path)
+    return cast(Form, import_module(f"ctxvc.forms.{found.form}")) if found and found.form else None
 
 
 def json_object(data: bytes, subject: str) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class _Recording:
 
     def request(self, request: httpx2.Request) -> Future[Managed] | None:
         """What goes out instead, if the recorder is asked."""
-        call = forward.call(request.url.path) if request.method == "POST" else None
+        call = form.call(request.url.path) if request.method == "POST" else None
         if call is None or _PART in request.extensions:
             return None
         try:
@@ -119,14 +119,14 @@ class _Recording:
         except httpx2.RequestNotRead:
             return None  # an upload
         headers = _pairs(request.headers)
-        copy = Copy(*call, headers, record=self._recorder.record, report=self.failed)
+        copy = Copy(call.provider, call.path, headers, record=self._recorder.record, report=self.failed)
         copy.sent(body)
         request.extensions[_COPY] = copy
-        if not self._recorder.manages or not is_asked(call[1]) or len(body) > LARGEST:
+        if not self._recorder.manages or not is_asked(call.path) or len(body) > LARGEST:
             return None
         try:
             body = decoded(body, request.headers.get("content-encoding", ""))
-            question = requested(copy, *call, dict(request.headers), body)
+            question = requested(copy, call.provider, call.path, dict(request.headers), body)
             request.extensions[_QUESTION] = question
             return self._recorder.ask(question)
         except ValueError:

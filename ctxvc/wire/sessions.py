@@ -6,7 +6,6 @@ Sub-agents are scopes; calls beside a conversation, such as for a title or a sum
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -20,7 +19,7 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.recording.continued import Continued, beginning
 from ctxvc.core.recording.events import Exported
 from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.forms.form import Form, Prompt, Reply, of
+from ctxvc.forms.form import Form, Prompt, Reply, call, of
 from ctxvc.store import exports
 from ctxvc.store.format import live_format
 from ctxvc.store.ingest import base_of
@@ -46,8 +45,6 @@ _REDIRECTED = 300
 _COUNT = "/count_tokens"
 _NONE = Likeness(False, 0)
 _CONTINUED = "another agent went on from here"
-#: Gemini's requests name their model in the path only.
-_MODEL = re.compile(r".*/models/([^/:]+):")
 
 
 class _Session:
@@ -381,8 +378,9 @@ def _sender(request: Requested | Exchange) -> Sender:
 
 def _prompt(exchange: Requested | Exchange, form: Form) -> Prompt:
     prompt = form.prompt(exchange.body)
-    by_path = _MODEL.match(exchange.path)
-    return msgspec.structs.replace(prompt, model=by_path[1]) if by_path and not prompt.model else prompt
+    if prompt.model or not (requested := call(exchange.path)):
+        return prompt
+    return msgspec.structs.replace(prompt, model=requested.model)  # Gemini's requests name it there only
 
 
 def _reply(exchange: Exchange, form: Form) -> Reply | None:
