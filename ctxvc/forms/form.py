@@ -190,16 +190,16 @@ def call(path: str) -> Call | None:
     """The call of a model that a request to this path, without a query, is; None for any other request."""
     for module, provider, end in _FORMS:
         if match := re.search(end, path):
-            named = match.groupdict()
+            groups = match.groupdict()
             full = match[0] if match[0].startswith("/v1") else f"/v1{match[0]}"
-            return Call(provider, full, "" if named.get("other") else module, named.get("model") or "")
+            return Call(provider, full, "" if groups.get("other") else module, groups.get("model") or "")
     return None
 
 
 def of(path: str) -> Form | None:
     """The form of requests to a path, without a query; None for one that is no call of a model."""
-    found = call(path)
-    return cast(Form, import_module(f"ctxvc.forms.{found.form}")) if found and found.form else None
+    own = call(path)
+    return cast(Form, import_module(f"ctxvc.forms.{own.form}")) if own and own.form else None
 
 
 def json_object(data: bytes, subject: str) -> dict[str, Any]:

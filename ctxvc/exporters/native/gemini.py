@@ -15,7 +15,7 @@ from ctxvc.exporters.native import gemini_parts
 from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.importers.gemini_cli.read import FORMAT, folders
+from ctxvc.importers.gemini_cli import FORMAT, folders
 
 _AGENT = "gemini"
 #: How messages begin that Gemini CLI leaves out when it goes on, and what it finds before them instead.

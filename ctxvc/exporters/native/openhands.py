@@ -14,7 +14,7 @@ from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.importers.openhands.read import FORMAT, NOTE, folders
+from ctxvc.importers.openhands import FORMAT, NOTE, folders
 
 _AGENT = "openhands"
 #: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.

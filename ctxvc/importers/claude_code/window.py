@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Window, WindowSource
+from ctxvc.importers.file import object_in
 
 USUAL = 200_000
 LARGE = 1_000_000
@@ -79,11 +79,7 @@ def settings_beside(path: Path) -> dict[str, Any]:
     """The person's settings of the host that keeps the transcript at `path`; empty if it lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "projects":
         return {}
-    try:
-        settings = wire.parse((path.parents[2] / "settings.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+    return object_in(path.parents[2] / "settings.json")
 
 
 def _by_settings(settings: Mapping[str, Any], model: str) -> Window:

@@ -22,9 +22,9 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import gemini
 from ctxvc.forms.values import text_in
+from ctxvc.importers import gemini_parts
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.gemini_cli import parts as gemini_parts
-from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, State, WarnedOnce, file_state, of_project, single
 
 FORMAT = "gemini-cli"
 
@@ -91,17 +91,11 @@ def beside(path: Path) -> list[Path]:
     return sorted((path.parent / session).glob("*.jsonl")) if _SESSION_ID.fullmatch(session) else []
 
 
-def files(path: Path) -> Iterator[Path]:
-    """The session at `path`, and its sub-agents' own."""
-    yield path
-    yield from beside(path)
-
-
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of the session at `path` a store has that took those with these ids up to these positions."""
     recording = Recording(path)
     header = wire.parsed(recording.first_line(), dict) or {}
-    return lines_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
+    return file_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
 
 
 def events(recording: Recording) -> Iterator[Event]:
@@ -120,7 +114,6 @@ IMPORTER = Importer(
     folders=folders,
     recordings=recordings,
     beside=beside,
-    files=files,
     state=state,
 )
 
@@ -145,7 +138,7 @@ class _Session:
         self._results: dict[str, bytes] = {}  # call → the digest of its newest result
         self._list: list[dict[str, Any]] | None = None  # the messages that `$set` had, until one follows
         self._rewound = False  # whether messages left by `$rewindTo` and nothing followed yet
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def events(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
         is_header = isinstance(record.get("sessionId"), str)
@@ -372,11 +365,6 @@ class _Session:
         else:
             after = self._keys[self._prompt[-1]][-1] if self._prompt else ""
             yield Forked(after=after, end=line.start)
-
-    def _warning(self, reason: str, line: Line) -> Iterator[Event]:
-        if reason not in self._warned:
-            self._warned.add(reason)
-            yield Warned(text=reason, line=line.number)
 
 
 class _Compared(NamedTuple):
