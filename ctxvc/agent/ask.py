@@ -7,10 +7,11 @@ the answer: so the answer can be audited like everything else.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -19,7 +20,7 @@ from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.citations import Citation, Read, citations, of_session, read_of
 from ctxvc.agent.limits import Spending
-from ctxvc.agent.loop import Ended, Hands, Limits, Watcher
+from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
 from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
 from ctxvc.agent.tools.search import unfinished
@@ -76,19 +77,40 @@ class SearchSession(Arguments, frozen=True, kw_only=True):
 TOOLS = (definition("read_block", ReadBlock), definition("search_session", SearchSession))
 
 
-class Evidence(Hands, Protocol):
-    """What a question is about: a workspace whose tools read it."""
+class Evidence(ABC):
+    """What a question is about: a workspace whose tools, by their names, read it."""
 
     #: A citation as it should be.
-    example: str
+    example: ClassVar[str]
+    tools: ClassVar[Mapping[str, tuple[type[Arguments], Callable[[Any, Any], Outcome]]]]
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.tools)
+
+    @abstractmethod
     def map(self) -> Iterator[str]:
         """It at a glance, within its share of the budget."""
-        ...
+
+    @abstractmethod
+    def _citation(self, address: Address, handle: str, block: str) -> Citation:
+        """Whether what an answer cites is there, and was read."""
 
     def cited(self, answer: str) -> list[Citation]:
         """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        ...
+        return citations(answer, self._citation)
+
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        """The outcome of the tool; a failure is one too."""
+        try:
+            if name not in self.tools:
+                raise BadInput(f"no tool {name[:60]!r}")
+            kind, answer = self.tools[name]
+            return answer(self, parsed(arguments, kind))
+        except CtxvcError as error:
+            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
+
+    def stop(self) -> None: ...  # noqa: B027 - nothing runs for long
 
 
 class AskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +122,7 @@ class AskResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str
 
 
-class Recording:
+class Recording(Evidence):
     """A recorded session as the tools of a question see it.
 
     `was_read` are the blocks, and files beside them, that were read out, with their checksums.
@@ -109,7 +131,6 @@ class Recording:
     example = "[B17@3fa9c1]"
 
     def __init__(self, asking: Session, recorded: Session) -> None:
-        self.names = frozenset(tool["name"] for tool in TOOLS)
         self.was_read: set[Read] = set()
         self._asking = asking
         self._recorded = recorded
@@ -117,10 +138,6 @@ class Recording:
     def map(self) -> Iterator[str]:
         """What humans said, then the dashboard, each within its share of the budget."""
         return _map(self._asking, self._recorded)
-
-    def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._citation)
 
     def _citation(self, address: Address, handle: str, block: str) -> Citation:
         recorded = self._recorded
@@ -130,19 +147,6 @@ class Recording:
         if not scopes and address.session not in ("", recorded.name):
             return Citation(handle=handle, block=block, why="is in another session")
         return of_session(recorded.stored, scopes, address, self.was_read, handle)
-
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool; a failure is one too."""
-        try:
-            if name == "read_block":
-                return self._read(parsed(arguments, ReadBlock))
-            if name == "search_session":
-                return self._search(parsed(arguments, SearchSession))
-            raise BadInput(f"no tool {name[:60]!r}")
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-
-    def stop(self) -> None: ...
 
     def _read(self, arguments: ReadBlock) -> Outcome:
         name = self._recorded.name
@@ -189,6 +193,8 @@ class Recording:
         if hits.slow:
             lines.append(f"({unfinished(hits, len(stored_bodies))})")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
+
+    tools = {"read_block": (ReadBlock, _read), "search_session": (SearchSession, _search)}
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
-from ctxvc.agent.ask import LINE, MAP, ReadBlock, budget
-from ctxvc.agent.citations import Citation, Read, citations, of_session, read_of
-from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
-from ctxvc.agent.tools.tools import failed
+from ctxvc.agent.ask import LINE, MAP, Evidence, ReadBlock, budget
+from ctxvc.agent.citations import Citation, Read, of_session, read_of
+from ctxvc.agent.tools.definitions import Arguments, definition, describe
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core import relevance
 from ctxvc.core.display import encode, one_line
@@ -111,7 +110,7 @@ def in_memory(*, model: str, window: int = 0) -> Session:
     return session
 
 
-class Recordings:
+class Recordings(Evidence):
     """Recorded sessions as the tools of a question see them. `was_read` are the blocks that were read out, by source
     and session."""
 
@@ -127,7 +126,6 @@ class Recordings:
     ) -> None:
         """Looks for the question's words, and brings the indexes up to date for it. The errors of what cannot be read
         go into `unreadable`. Raises: CtxvcError."""
-        self.names = frozenset(tool["name"] for tool in TOOLS)
         self.was_read: dict[tuple[str, str], set[Read]] = {}
         self._asking = asking
         self._sources = {source.label: source for source in sources}
@@ -145,23 +143,6 @@ class Recordings:
                 break
             lines.append(line)
         yield "\n".join(lines) if len(lines) > 1 else "No recording has the words of the question: search for others."
-
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool; a failure is one too."""
-        try:
-            if name == "read_block":
-                return self._block(parsed(arguments, ReadBlock))
-            if name == "search_sessions":
-                return self._search(parsed(arguments, SearchSessions))
-            raise BadInput(f"no tool {name[:60]!r}")
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-
-    def stop(self) -> None: ...
-
-    def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._citation)
 
     # --- search
 
@@ -261,6 +242,8 @@ class Recordings:
         except CtxvcError:
             return Citation(handle=handle, block=block, why="is in a session that cannot be read")
         return msgspec.structs.replace(citation, project=source.project)
+
+    tools = {"read_block": (ReadBlock, _block), "search_sessions": (SearchSessions, _search)}
 
 
 def _counts(place: Place) -> bool:

@@ -35,8 +35,6 @@ from ctxvc.errors import BadInput, CtxvcError
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
 LINES = 120
 CHARS = 8_000
-#: Characters at an output's end that a terminal is played for: it takes its time over each.
-SETTLED = 512 << 10
 #: Bytes of a file that are read at once.
 KEPT = 16 << 20
 #: Seconds that a command may run, by default and at most.
@@ -393,9 +391,7 @@ def _text(value: str) -> Outcome:
 def _shown_output(data: bytes) -> str | None:
     """The part of an output shown to the model; None if that is all of it."""
     text = decode(data)
-    end = text[-SETTLED:]
-    above = len(text) - len(end)
-    tail_text = shell.tail(shell.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
+    tail_text = shell.tail(shell.settled(text).rstrip("\n"), lines=LINES, chars=CHARS)
     return None if tail_text == text.rstrip("\n") else tail_text
 
 
