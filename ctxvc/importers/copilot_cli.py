@@ -227,8 +227,7 @@ class _Session:
             task = text_in(data, "toolCallId" if started else "parentToolCallId")
             task = task or (name if name in self._tools else "")
             label = text_in(data, "agentName")[:30] if started else ""
-            # Lower case, so that no two scopes differ by case only.
-            scope = name_rules.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
+            scope = name_rules.agent_scope(f"{label}-{name[-12:]}")
             while scope in {place[0] for place in self._agents.values()}:
                 scope = f"{scope}-{len(self._agents) + 1}"
             self._agents[name] = scope, task

@@ -165,8 +165,7 @@ class _Session:
         self._opened, self._described = True, bool(header)
         session = text_in(header, "sessionId")
         if text_in(header, "kind") == "subagent":
-            # Lower case, so that no two scopes differ by case only.
-            self._scope = name_rules.slug(f"agent-{session[:8]}".lower(), "agent")
+            self._scope = name_rules.agent_scope(session[:8])
         return Opened(
             format=FORMAT,
             source=_source(self._stem, session) if header else "",
