@@ -226,7 +226,7 @@ HAS_ONE_READER = frozenset(
 )
 
 #: A command of another program, as a text quotes it, ends with it or is it; and a line of a shell's script.
-OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*")
+OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*|^(?!ctxvc)\w+ .*\{(id|file)\}$")
 
 
 #: Modules and rooms of one folder.

@@ -133,11 +133,11 @@ def _native_session(form: NativeFormat, conversation: Conversation, folder: Path
     return session
 
 
-def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[Sequence[str]]:
+def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[list[str]]:
     """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
     if not form.resume or not file or not (install or form.install):
         return []
-    return [*([form.install(file)] if form.install else []), form.resume(session.id)]
+    return form.commands(file, session.id)
 
 
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:

@@ -9,6 +9,7 @@ of these lists was sent. As `ChatRecordingService` of @google/gemini-cli 0.61.0 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,9 +60,9 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  #
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
     """The sessions of `project` in which anything was said; a sub-agent's lie in folders below."""
     for path in of_project(sorted(folder.glob("*/chats/session-*.jsonl")), project, _is_conversation):
-        root = _project_root(path)
+        root = project_root(path.parent.parent)
         digest = _PROJECT_HASH.search(Recording(path).head())
-        if (root and Path(root).is_relative_to(project)) or (digest and digest[1] == _project_hash(project)):
+        if (root and Path(root).is_relative_to(project)) or (digest and digest[1] == project_hash(project).encode()):
             yield path
 
 
@@ -69,15 +70,16 @@ def _is_conversation(head: bytes, _: str) -> bool:
     return sniff(head) and (len(head) >= _HEAD or bool(_ANY_MESSAGE.search(head)))
 
 
-def _project_hash(project: Path) -> bytes:
-    return hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest().encode()
+def project_hash(project: Path) -> str:
+    """Gemini CLI's checksum of a project's path."""
+    return hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _project_root(path: Path) -> str:
-    """The folder of the project that the session at `path` is of, as Gemini CLI notes it; empty if it is elsewhere."""
+def project_root(folder: Path) -> str:
+    """The path of the project that this folder of Gemini CLI's is for; empty if it notes none."""
     try:
-        with (path.parent.parent / ".project_root").open("rb") as file:
-            return file.read(_LONGEST_PATH).decode("utf-8", "replace").strip()
+        with (folder / ".project_root").open("rb") as file:
+            return file.read(_LONGEST_PATH).decode("utf-8", "surrogateescape").strip()
     except OSError:
         return ""
 
@@ -100,7 +102,8 @@ def state(path: Path, positions: Mapping[str, int]) -> State:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
-    session = _Session(recording.stem, _project_root(recording.path))
+    root = os.fsencode(project_root(recording.path.parent.parent)).decode("utf-8", "replace")
+    session = _Session(recording.stem, root)
     for line, record in json_lines(line for line in recording.lines() if not _CLOCK.fullmatch(line.data)):
         yield from session.events(record if isinstance(record, dict) else {}, line)
 

@@ -37,6 +37,16 @@ class Content(NamedTuple):
     human: frozenset[str]
     original: Mapping[str, tools.Call]
 
+    @property
+    def results(self) -> dict[str, Piece]:
+        """The results by their calls' ids."""
+        return {piece.call: piece for piece in self.pieces if piece.kind == "tool_result"}
+
+    @property
+    def tools(self) -> dict[str, str]:
+        """The tools of the calls, by their ids."""
+        return {piece.call: piece.tool for piece in self.pieces if piece.kind == "tool_use"}
+
     def note(self, calls: Iterable[Piece]) -> dict[str, Any]:
         """What a session has beside calls that became another tool's, for our importers (`forms.values.taken_over`)."""
         originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
