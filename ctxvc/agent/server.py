@@ -12,8 +12,7 @@ from ctxvc.agent import stream, windows
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
-from ctxvc.core.policy import Answer, Ask
-from ctxvc.core.view.view import View
+from ctxvc.core.policy import Answer
 
 #: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
 WAITS = (1.0, 2.0, 4.0, 8.0)
@@ -153,30 +152,22 @@ class Server(ABC):
 
     def ask(
         self,
-        model: str,
-        prompt: Callable[[View], Mapping[str, Any]],
-        most: int = 8_192,
-        *,
+        call: Mapping[str, Any],
+        question: str,
         heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
         faulted: Callable[[Fault], object] = lambda _: None,
-    ) -> Ask:
-        """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
+    ) -> Answer:
+        """The model's answer to a question beside the conversation, whose prompt the call has.
 
-        `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
-        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, each
-        fault to `faulted`.
+        The question stands in one more block behind it, so that what the provider has cached is read and not written.
+        The message goes to `heard`, each fault to `faulted`. Raises: TooLong, ModelFailed.
         """
-
-        def ask_beside(view: View, question: str) -> Answer:
-            call = behind({**prompt(view), "model": model, "max_tokens": most}, question)
-            message = self.reply(call, lambda _: None, faulted)
-            heard(message)
-            usage = message.get("usage") or {}
-            spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
-            texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
-            return Answer("".join(texts), spent)
-
-        return ask_beside
+        message = self.reply(behind(call, question), lambda _: None, faulted)
+        heard(message)
+        usage = message.get("usage") or {}
+        spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+        texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
+        return Answer("".join(texts), spent)
 
 
 #: What a person is told where the text of a reply was shown that has to be asked for again.
