@@ -193,7 +193,6 @@ CLAUDE_CODE = {
 CLAUDE_CODE_ROOMS = (
     "claude_code",
     "integrations.claude_agent_sdk",
-    "integrations.claude_agent_sdk_transcripts",
     "importers.claude_code",
     "cli.agents_session",
     *(f"cli.commands.{name}" for name in ("install", "export", "hook")),
