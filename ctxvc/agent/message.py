@@ -65,11 +65,8 @@ def unreadable(content: str, *, hint: str = ADDRESS, again: bool = False) -> Fau
 
 def arguments(text: str) -> dict[str, Any] | str:
     """A call's arguments as they were written: an object, else the text."""
-    try:
-        value = wire.parse(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
+    value = wire.parsed(text, dict)
+    return text if value is None else value
 
 
 def _block(item: object) -> dict[str, Any] | Fault | None:

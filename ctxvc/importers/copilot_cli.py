@@ -428,10 +428,7 @@ def _title(path: Path) -> str:
     match = _TITLE.search(text)
     value = match[1].strip() if match else ""
     if value[0:1] == '"':
-        try:
-            value = str(wire.parse(value))
-        except ValueError:
-            return ""
+        value = wire.parsed(value, str) or ""
     return "" if value[0:1] in "|>'" else value
 
 

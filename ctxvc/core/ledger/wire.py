@@ -90,7 +90,7 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
     return True
 
 
-def parsed(data: bytes, kind: type[T]) -> T | None:
+def parsed(data: bytes | str, kind: type[T]) -> T | None:
     """The value of a JSON text where it is one, and of that type; else None."""
     try:
         value = parse(data)

@@ -110,8 +110,8 @@ def _note(recording: Recording) -> Any:
     """What an export of ours wrote beside the events, on calls of other agents; None for nothing."""
     place = recording.path.with_name(NOTE)
     try:
-        return wire.parse(recording.sibling(place).document()) if place.is_file() else None
-    except (ValueError, BadInput):
+        return _value(recording.sibling(place)) if place.is_file() else None
+    except BadInput:
         return None
 
 
@@ -141,10 +141,7 @@ IMPORTER = Importer(
 
 def _value(recording: Recording) -> Any:
     """The value of a file; None if it is no JSON. Raises: BadInput if it cannot be read."""
-    try:
-        return wire.parse(recording.document())
-    except ValueError:
-        return None
+    return wire.parsed(recording.document(), object)
 
 
 def _event_files(path: Path) -> list[tuple[int, Path]]:
