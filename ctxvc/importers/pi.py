@@ -18,8 +18,9 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.forms.values import objects, taken_over, text_in, without
+from ctxvc.forms.values import objects, taken_over, text_in
 from ctxvc.importers.file import Line, Recording, json_lines, object_in
 from ctxvc.importers.protocol import LINES, Importer, WarnedOnce, folder_of, is_within, of_project, single
 

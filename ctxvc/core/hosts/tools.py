@@ -300,10 +300,10 @@ def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None
                 arguments[name] = int(seconds) if seconds == int(seconds) else seconds
             case "lines" if "first" in unsaid or "count" in unsaid:
                 arguments[name] = [first, first + count - 1 if count else -1]
-                unsaid = _without(unsaid, "first", "count")
+                unsaid = wire.without(unsaid, "first", "count")
             case "last" if count:
                 arguments[name] = first + count - 1
-                unsaid = _without(unsaid, "count")
+                unsaid = wire.without(unsaid, "count")
             case "plan" if "items" in unsaid:
                 arguments[name] = [_written(keys[0], *item) for item in unsaid.pop("items")]
             case "edits" if {"old", "new"} <= unsaid.keys():
@@ -322,7 +322,3 @@ def _written(key: str, text: str, status: str) -> dict[str, Any]:
         case "content":
             return {"content": text, "status": status, "activeForm": text, "priority": "medium"}
     return {key: text, "status": status}
-
-
-def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}

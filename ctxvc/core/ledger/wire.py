@@ -99,6 +99,11 @@ def parsed(data: bytes | str, kind: type[T]) -> T | None:
     return value if isinstance(value, kind) else None
 
 
+def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The other fields of a record."""
+    return {name: value for name, value in record.items() if name not in names}
+
+
 def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     """Our own metadata in the `extra` of a part or row (`extra.ctxvc`); empty if it is not an object."""
     metadata = extra.get("ctxvc")

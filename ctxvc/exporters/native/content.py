@@ -11,6 +11,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
@@ -19,7 +20,6 @@ from ctxvc.errors import Phrase, Refused
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.session import Setting
 from ctxvc.forms.losses import Loss
-from ctxvc.forms.values import without
 
 #: How a stub begins, and what a mask leaves.
 _STUBS = ("[archived ", "[masked ")

@@ -11,12 +11,12 @@ from typing import Any
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.forms.values import without
 from ctxvc.importers.copilot_cli import FORMAT, folders
 
 _AGENT = "copilot"
