@@ -78,7 +78,7 @@ TOOLS = (definition("read_block", ReadBlock), definition("search_session", Searc
 
 
 class Evidence(ABC):
-    """What a question is about: a workspace whose tools, by their names, read it."""
+    """Recordings that a question is about, with the tools that read them."""
 
     #: A citation as it should be.
     example: ClassVar[str]
@@ -90,14 +90,14 @@ class Evidence(ABC):
 
     @abstractmethod
     def map(self) -> Iterator[str]:
-        """It at a glance, within its share of the budget."""
+        """An overview for the model, within its share of the budget."""
 
     @abstractmethod
     def _citation(self, address: Address, handle: str, block: str) -> Citation:
-        """Whether what an answer cites is there, and was read."""
+        """A citation, checked: whether the block exists and was read."""
 
     def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
+        """The citations in an answer, each once, and whether they hold; text that looks like an address is one."""
         return citations(answer, self._citation)
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
@@ -210,9 +210,9 @@ def budget(window: int) -> Budget | int:
 def ask(
     asking: Session, evidence: Evidence, question: str, model: Model, watcher: Watcher, limits: Limits
 ) -> AskResult:
-    """Asks, and checks what the answer cites; where something of it does not hold, the model may mend it once.
+    """An answer whose citations have been checked. The model may correct wrong ones once.
 
-    The limits hold for both together. Where they leave no reply for it, the first answer stands as it is.
+    The limits apply to both attempts together; if they leave no room for the second, the first answer stands.
     """
     spending = Spending(limits)
     asking.append({"role": "user", "content": "\n\n".join(evidence.map())}, origin="client")

@@ -1,4 +1,4 @@
-"""A model behind a server, by a provider's own client: what is the same for all of them."""
+"""A model behind a server, asked through its provider's own client: what all providers share."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Server(ABC):
         """The answer to a call, unread."""
 
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        """One request, and its whole reply as a message (`message.sound`), or what came instead.
+        """The reply to one request as a message (`message.sound`), or the fault that came instead.
 
-        The client sends, and retries by itself what has not begun (429, 5xx, no connection). What comes is read here,
-        since the client's own reader takes a server at its word. The reply's text goes to `say` as it comes.
+        The client sends the request, and retries it until an answer begins (429, 5xx, no connection). The answer is
+        read here, because the client's own reader trusts the server. The reply's text goes to `say` as it streams.
         """
         import httpx2
 
@@ -90,7 +90,7 @@ class Server(ABC):
         return str(self._client.base_url)
 
     def close(self) -> None:
-        """Lets go of the connections to the server."""
+        """Closes the connections to the server."""
         self._client.close()
 
     def _url(self, path: str) -> str:
@@ -112,9 +112,9 @@ class Server(ABC):
         say: Callable[[str], None],
         faulted: Callable[[Fault], object] = lambda _: None,
     ) -> Mapping[str, Any]:
-        """The message that answers a call. What may be answered if asked again is asked for again, after `WAITS`.
+        """The message that answers a call. Passing faults are retried after `WAITS`, and each goes to `faulted`.
 
-        Each fault goes to `faulted`. Raises: TooLong, ModelFailed.
+        Raises: TooLong, ModelFailed.
         """
         pieces: list[str] = []
 
@@ -144,9 +144,9 @@ class Server(ABC):
         )
 
     def window(self, model: str) -> Window | None:
-        """The window of a model, as the server tells within `windows.SECONDS`; None if it does not.
+        """The model's window as the server reports it within `windows.SECONDS`; None if it does not.
 
-        Raises: ModelFailed if it cannot be asked anything.
+        Raises: ModelFailed if the server cannot be reached, or refuses the key.
         """
         return windows.discovered(self.fetch, model, address=self.address)
 
