@@ -1,7 +1,7 @@
-"""What every format's module or package offers: an `Importer`.
+"""The interface of every format: an `Importer`, and helpers for writing one.
 
-A recording may be a file that grows line by line, a document, or a database. Only its importer knows which: all others
-hand it a `Recording` and take events.
+A recording may be a file that grows line by line, a document, or a database. Only its importer knows which; everybody
+else hands it a `Recording` and receives events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGE = re.compile(rb'"role"\s*:\s*"(?:user|assistant)"')
 
 
 class WarnedOnce:
-    """Warnings about lines of a recording: of each reason only the first."""
+    """Gives a warning about a line, once for each reason."""
 
     def __init__(self) -> None:
         self._reasons: set[str] = set()
@@ -134,7 +134,7 @@ class Importer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[bytes, str], bool]) -> Iterator[Path]:
-    """The files of `project` among `paths`, as `is_of_project` judges by their first bytes."""
+    """The files among `paths` that `is_of_project` accepts for `project` by their first bytes."""
     for path in paths:
         try:
             if is_of_project(Recording(path).head(), str(project)):

@@ -1,4 +1,4 @@
-"""Where a request goes, and what its head is there. Pure: nothing is sent here."""
+"""Routes requests to their upstreams, and rewrites their heads. Pure: nothing is sent here."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def _set(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, str], fixed: str = "") -> Route:
-    """Where a request goes whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
+    """The route of a request whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
 
-    What has no upstream's name in front goes where its path says, else where its headers say. With `fixed`, everything
-    goes to that one. `headers` have names in lower case.
+    Without an upstream's name in front, the path decides, or else the headers, whose names are in lower case. With
+    `fixed`, everything goes to that upstream.
     """
     path, mark, query = target.partition("?")
     first, _, below = path[1:].partition("/")
@@ -132,7 +132,7 @@ def _provider(path: str, headers: Mapping[str, str]) -> str:
 
 
 def with_body(headers: Sequence[tuple[bytes, bytes]], length: int, *, plain: bool = False) -> list[tuple[bytes, bytes]]:
-    """The headers of a request that has another body, of that length; a `plain` answer is one without an encoding."""
+    """The headers of a request for another body of this length. `plain` asks for an answer without an encoding."""
     changed = {b"content-length": b"%d" % length, **({b"accept-encoding": b"identity"} if plain else {})}
     present = {name.lower() for name, _ in headers}
     passing = [(name, changed.get(name.lower(), value)) for name, value in headers if name.lower() not in _BODYS]

@@ -1,4 +1,4 @@
-"""What of a prompt arrives at another agent: its pieces, with calls of that agent's own tools where these are equal."""
+"""Prepares a prompt for another agent: its pieces, with calls of that agent's own tools where there are equal ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Content(NamedTuple):
         return {piece.call: piece.tool for piece in self.pieces if piece.kind == "tool_use"}
 
     def note(self, calls: Iterable[Piece]) -> dict[str, Any]:
-        """What a session has beside calls that became another tool's, for our importers (`forms.values.taken_over`)."""
+        """A note of the original of each call that became another tool's (`forms.values.taken_over` reads it)."""
         originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
         return {"ctxvc": originals} if originals else {}
 
