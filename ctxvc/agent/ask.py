@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -22,17 +22,16 @@ from ctxvc.agent.citations import Citation, Read, citations, of_session, read_of
 from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
-from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
+from ctxvc.agent.tools.definitions import Arguments, definition, describe
 from ctxvc.agent.tools.search import unfinished
-from ctxvc.agent.tools.tools import failed
-from ctxvc.agent.workspace import Outcome
+from ctxvc.agent.workspace import Outcome, Toolbox
 from ctxvc.core import patterns
 from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
-from ctxvc.errors import BadInput, CtxvcError
+from ctxvc.errors import BadInput
 from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.grep import Search
@@ -77,16 +76,11 @@ class SearchSession(Arguments, frozen=True, kw_only=True):
 TOOLS = (definition("read_block", ReadBlock), definition("search_session", SearchSession))
 
 
-class Evidence(ABC):
+class Evidence(Toolbox, ABC):
     """Recordings that a question is about, with the tools that read them."""
 
     #: A citation as it should be.
     example: ClassVar[str]
-    tools: ClassVar[Mapping[str, tuple[type[Arguments], Callable[[Any, Any], Outcome]]]]
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(self.tools)
 
     @abstractmethod
     def map(self) -> Iterator[str]:
@@ -100,17 +94,7 @@ class Evidence(ABC):
         """The citations in an answer, each once, and whether they hold; text that looks like an address is one."""
         return citations(answer, self._citation)
 
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool; a failure is one too."""
-        try:
-            if name not in self.tools:
-                raise BadInput(f"no tool {name[:60]!r}")
-            kind, answer = self.tools[name]
-            return answer(self, parsed(arguments, kind))
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-
-    def stop(self) -> None: ...  # noqa: B027 - nothing runs for long
+    def stop(self) -> None: ...
 
 
 class AskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,13 +132,13 @@ class Recording(Evidence):
             return Citation(handle=handle, block=block, why="is in another session")
         return of_session(recorded.stored, scopes, address, self.was_read, handle)
 
-    def _read(self, arguments: ReadBlock) -> Outcome:
+    def _read(self, block: str, lines: str, chars: str, grep: str) -> Outcome:
         name = self._recorded.name
-        resolved = address.target(self._recorded.stored, arguments.block)
+        resolved = address.target(self._recorded.stored, block)
         if resolved is None:
-            raise BadInput(f"{arguments.block[:80]!r} is not a block", hint="write B17, SCOPE:B17, or the id of a call")
+            raise BadInput(f"{block[:80]!r} is not a block", hint="write B17, SCOPE:B17, or the id of a call")
         if resolved.snapshot.session != name:
-            raise BadInput(f"{arguments.block[:80]!r} is in another session", hint=f"the question is only about {name}")
+            raise BadInput(f"{block[:80]!r} is in another session", hint=f"the question is only about {name}")
         block_address = (
             f"{resolved.row.id}{f'-{resolved.file}' if resolved.file else ''}"
             if resolved.row
@@ -164,22 +148,22 @@ class Recording(Evidence):
         )
         part = self._asking.recover(
             f"{name}/{resolved.snapshot.scope}:{block_address}",
-            lines=arguments.lines,
-            chars=arguments.chars,
-            grep=arguments.grep or None,
+            lines=lines,
+            chars=chars,
+            grep=grep or None,
         )
         self.was_read.update(read_of(self._recorded.stored, resolved, part))
         return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
-    def _search(self, arguments: SearchSession) -> Outcome:
-        pattern = patterns.compiled(arguments.pattern, ignore_case=arguments.ignore_case)
+    def _search(self, pattern: str, ignore_case: bool) -> Outcome:
+        compiled = patterns.compiled(pattern, ignore_case=ignore_case)
         stored = self._recorded.stored
 
         def searched(row: Row) -> bool:
             return row.kind != "dashboard" and row.state != "deleted"
 
         stored_bodies = bodies([(stored, stored.scopes())], searched, whole=True)
-        hits = Search(read(self._recorded.store, stored_bodies), pattern.until(patterns.TOOL_SECONDS, time.monotonic))
+        hits = Search(read(self._recorded.store, stored_bodies), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
         lines: list[str] = []
         for place, inside in groupby(hits, key=lambda hit: hit.places[0]):
             block_hits = list(islice(inside, HITS_IN_BLOCK + 1))
@@ -194,7 +178,7 @@ class Recording(Evidence):
             lines.append(f"({unfinished(hits, len(stored_bodies))})")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
 
-    tools = {"read_block": (ReadBlock, _read), "search_session": (SearchSession, _search)}
+    tools: ClassVar = {"read_block": (ReadBlock, _read), "search_session": (SearchSession, _search)}
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -146,17 +146,17 @@ class Recordings(Evidence):
 
     # --- search
 
-    def _search(self, arguments: SearchSessions) -> Outcome:
+    def _search(self, query: str, session: str, kind: str, agent: str, file: str, since: str, until: str) -> Outcome:
         filters = filtering.parsed(
             time.time(),
-            kinds=[arguments.kind] if arguments.kind else [],
-            agents=[arguments.agent] if arguments.agent else [],
-            files=[arguments.file] if arguments.file else [],
-            sessions=[arguments.session] if arguments.session else [],
-            since=arguments.since,
-            until=arguments.until,
+            kinds=[kind] if kind else [],
+            agents=[agent] if agent else [],
+            files=[file] if file else [],
+            sessions=[session] if session else [],
+            since=since,
+            until=until,
         )
-        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), filters)))
+        lines = list(map(self._line, self._fitting(relevance.terms(query), filters)))
         if self._unreadable:
             lines.append(f"({len(self._unreadable)} sessions or projects could not be read)")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
@@ -196,11 +196,10 @@ class Recordings(Evidence):
 
     # --- blocks
 
-    def _block(self, arguments: ReadBlock) -> Outcome:
-        text = arguments.block.strip().strip("[]")
-        address = addresses.parse(text)
+    def _block(self, block: str, lines: str, chars: str, grep: str) -> Outcome:
+        address = addresses.parse(block.strip().strip("[]"))
         if address is None:
-            raise BadInput(f"{arguments.block[:80]!r} is no handle of a block", hint=f"write it as in {self.example}")
+            raise BadInput(f"{block[:80]!r} is no handle of a block", hint=f"write it as in {self.example}")
         source, session, scope = self._place(address)
         with Store(source.path) as store:
             stored = StoredSession.for_reading(store, session)
@@ -208,9 +207,9 @@ class Recordings(Evidence):
             where = f"{source.label}/{session}/{scope}" if source.label else f"{session}/{scope}"
             part = self._asking.recover(
                 f"{where}:{address.id}{f'-{address.file}' if address.file else ''}",
-                lines=arguments.lines,
-                chars=arguments.chars,
-                grep=arguments.grep or None,
+                lines=lines,
+                chars=chars,
+                grep=grep or None,
                 elsewhere=resolved if source.label else None,
             )
             self.was_read.setdefault((source.label, session), set()).update(read_of(stored, resolved, part))
@@ -243,7 +242,7 @@ class Recordings(Evidence):
             return Citation(handle=handle, block=block, why="is in a session that cannot be read")
         return msgspec.structs.replace(citation, project=source.project)
 
-    tools = {"read_block": (ReadBlock, _block), "search_sessions": (SearchSessions, _search)}
+    tools: ClassVar = {"read_block": (ReadBlock, _block), "search_sessions": (SearchSessions, _search)}
 
 
 def _counts(place: Place) -> bool:
