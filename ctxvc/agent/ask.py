@@ -6,10 +6,8 @@ the answer: so the answer can be audited like everything else.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from itertools import groupby, islice
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -23,18 +21,15 @@ from ctxvc.agent.limits import Spending
 from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
 from ctxvc.agent.tools.definitions import Arguments, definition, describe
-from ctxvc.agent.tools.search import unfinished
+from ctxvc.agent.tools.search import search
 from ctxvc.agent.workspace import Outcome, Toolbox
-from ctxvc.core import patterns
 from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
-from ctxvc.inspection.bodies import bodies, read
 from ctxvc.inspection.captions import captioned
-from ctxvc.inspection.grep import Search
 from ctxvc.phrases import READER
 from ctxvc.session.session import Session
 from ctxvc.store.read import address, revision
@@ -53,8 +48,8 @@ handle, exactly as read_block gives it: [B17@3fa9c1]. Cite only what you have re
 MAP = 0.25
 SAID = 0.15
 
-#: Hits that a search shows, of one block at most so many, and the characters of each.
-HITS, HITS_IN_BLOCK, LINE = 40, 4, 200
+#: Lines that a search shows.
+HITS = 40
 
 
 class ReadBlock(Arguments, frozen=True, kw_only=True):
@@ -156,27 +151,8 @@ class Recording(Evidence):
         return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
     def _search(self, pattern: str, ignore_case: bool) -> Outcome:
-        compiled = patterns.compiled(pattern, ignore_case=ignore_case)
-        stored = self._recorded.stored
-
-        def searched(row: Row) -> bool:
-            return row.kind != "dashboard" and row.state != "deleted"
-
-        stored_bodies = bodies([(stored, stored.scopes())], searched, whole=True)
-        hits = Search(read(self._recorded.store, stored_bodies), compiled.until(patterns.TOOL_SECONDS, time.monotonic))
-        lines: list[str] = []
-        for place, inside in groupby(hits, key=lambda hit: hit.places[0]):
-            block_hits = list(islice(inside, HITS_IN_BLOCK + 1))
-            where = f"{place.address.rpartition('/')[2]} ({place.row.handle})"
-            lines += [f"{where} line {hit.line}: {one_line(hit.text, LINE)}" for hit in block_hits[:HITS_IN_BLOCK]]
-            if len(block_hits) > HITS_IN_BLOCK:
-                lines.append("  (and more lines in it)")
-            if len(lines) >= HITS:
-                lines.append("(and more blocks: narrow the search)")
-                break
-        if hits.slow:
-            lines.append(f"({unfinished(hits, len(stored_bodies))})")
-        return Outcome(encode("\n".join(lines)) or b"[no hits]")
+        searched = search(self._recorded.stored, pattern, ignore_case=ignore_case, limit=HITS)
+        return Outcome(encode(searched.text) or b"[no hits]")
 
     tools: ClassVar = {"read_block": (ReadBlock, _read), "search_session": (SearchSession, _search)}
 

@@ -14,9 +14,10 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ctxvc.agent.ask import LINE, MAP, Evidence, ReadBlock, budget
+from ctxvc.agent.ask import MAP, Evidence, ReadBlock, budget
 from ctxvc.agent.citations import Citation, Read, of_session, read_of
 from ctxvc.agent.tools.definitions import Arguments, definition, describe
+from ctxvc.agent.tools.search import WIDTH
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core import relevance
 from ctxvc.core.display import encode, one_line
@@ -192,7 +193,7 @@ class Recordings(Evidence):
     def _line(self, fitting: Fitting) -> str:
         row = fitting.place.row
         where = f"[{_where(fitting.place)}:{row.handle}] {row.kind}, step {row.step}, {iso(fitting.time)[:10]}"
-        return f"{where}, line {fitting.line}: {one_line(fitting.text, LINE)}"
+        return f"{where}, line {fitting.line}: {one_line(fitting.text, WIDTH)}"
 
     # --- blocks
 
