@@ -193,7 +193,6 @@ CLAUDE_CODE = {
 CLAUDE_CODE_ROOMS = (
     "claude_code",
     "integrations.claude_agent_sdk",
-    "integrations.claude_agent_sdk_transcripts",
     "importers.claude_code",
     "cli.agents_session",
     *(f"cli.commands.{name}" for name in ("install", "export", "hook")),
@@ -226,7 +225,7 @@ HAS_ONE_READER = frozenset(
 )
 
 #: A command of another program, as a text quotes it, ends with it or is it; and a line of a shell's script.
-OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*")
+OF_ANOTHER_PROGRAM = re.compile(r"`(?!ctxvc)[^`]*`|(^|: )(git|rm) .*|.* \|\| .*|^(?!ctxvc)\w+ .*\{(id|file)\}$")
 
 
 #: Modules and rooms of one folder.

@@ -1,6 +1,6 @@
-"""The adapter between a session and the client of the Messages API: what goes out, what comes in, who answers calls.
+"""Connects a session to a client of the Messages API: builds requests, records replies and answers the context tools.
 
-It needs nothing of the client but the shape of its messages, so the Anthropic package is not even imported here.
+It relies on the shape of messages alone, so the Anthropic package is never imported here.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class Adapter:
         self._answered: dict[object, dict[str, Any]] = {}  # what calls of this step were answered, by id
 
     def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
-        """What somebody says, as `Session.append` takes it."""
+        """Appends messages, as `Session.append` does; returns the ids of the new blocks."""
         with self._lock:
             return self.session.append(*messages, origin=origin)
 
     def request(self, **more: Any) -> dict[str, Any]:
-        """The arguments of the next `client.messages.create` or `client.messages.stream`.
+        """The arguments for the next `client.messages.create` or `client.messages.stream`.
 
-        `more` is what they take besides the prompt, as in `max_tokens` and `thinking`; another `model` is the
-        session's from now on. Raises: OverBudget, BadInput while a call waits for its result.
+        `more` are arguments besides the prompt, such as `max_tokens` and `thinking`. A `model` becomes the session's
+        model. Raises: OverBudget; BadInput while a call waits for its result.
         """
         with self._lock:
             calls.check(more)
@@ -89,18 +89,18 @@ class Adapter:
 
     @property
     def context_tools(self) -> Collection[str]:
-        """The names under which the model has the context tools."""
+        """The names by which the model calls the context tools."""
         return self._tools.names.keys()
 
     def record(self, response: object, *, noted: Mapping[str, Any] = {}) -> Reply:
-        """Takes in a reply of the client, a whole message or a dictionary. On the disk when this returns.
+        """Records a reply, and returns its text and the calls to run. It is on disk when this returns.
 
-        A stream's reply is what it made in the end; one that broke off before is not recorded (`stop` is `cut`): ask
-        again; an empty one neither. Calls of a reply that ended before its time are not to be run, nor those whose
-        arguments are no JSON object: they are answered here. A call without an id of its own gets one: answer the calls
-        of the `Reply`. The same message once more, before the next request, adds nothing.
-        `noted` is what we note of it ourselves, which nobody is sent.
-        Raises: BadInput for what is no reply.
+        `response` is the client's message or the same as a dictionary; for a stream, its final message. A reply that
+        was cut off or is empty is not recorded (`stop` is `cut`): ask again. Calls that must not be run, because the
+        reply ended early or their arguments are not a JSON object, are answered here. Calls without a unique id get
+        one, so answer the calls of the returned `Reply`. Recording the same message twice before the next request
+        changes nothing. `noted` is metadata of ours, which is never sent.
+        Raises: BadInput if `response` is not a reply.
         """
         received = calls.plain(response)
         with self._lock:
@@ -145,12 +145,11 @@ class Adapter:
         return calls.with_ids(message, set(chain.from_iterable(self.session.ledger().by_segment(_call_ids))))
 
     def handle(self, call: object) -> dict[str, Any] | None:
-        """The result of a call of a context tool; None for a tool of the agent's own, which is to be run.
+        """The result of a call to a context tool; None for one of the agent's own tools, which you run.
 
-        While the context is full and nothing may leave, calls of other tools are answered as well: they are not to be
-        run.
-        The same call once more, before its result is taken in, acts no second time: it gets the same answer.
-        Raises: BadInput for a call of a context tool that no reply made, or that has its result already.
+        While the context is full and nothing may leave, other calls are answered here too: do not run them. Handling
+        a call twice before its result is recorded acts once and returns the same answer.
+        Raises: BadInput for a call to a context tool that no reply made, or that already has a result.
         """
         plain_call = calls.plain(call)
         with self._lock:
@@ -183,11 +182,11 @@ class Adapter:
         shown: Mapping[str, str] = {},
         noted: Mapping[str, Mapping[str, Any]] = {},
     ) -> list[str]:
-        """Appends results of the newest reply's calls, in one message or as they come; returns the new blocks' ids.
+        """Records results of the newest reply's calls, all at once or as they come; returns the ids of the new blocks.
 
-        A change of scope that a call asked for is made with the last of them. Where it cannot be made any more, the
-        result of that call says so. `shown` is what the model sees of a result, by call (`Session.append`); `noted` is
-        what we note of one ourselves, which nobody is sent.
+        The last of them completes a change of scope that a call asked for; if that is no longer possible, the call's
+        result says so. `shown` maps a call's id to the part of its result that the model sees (`Session.append`), and
+        `noted` to metadata of ours, which is never sent.
         """
         results = [calls.plain(plain_result) for plain_result in results]
         if not results:
@@ -205,19 +204,19 @@ class Adapter:
 
     @property
     def final(self) -> bool:
-        """Whether the next reply has to be the last of its turn: the context was too full for too long."""
+        """Whether the next reply must be the last of its turn, because the context was too full for too long."""
         return self._final
 
     def relieve(self) -> int:
-        """The guard takes out a quarter of the budget or of what is used; returns what it freed."""
+        """Frees a quarter of the budget, or of what is in use; returns the number of tokens freed."""
         with self._lock:
             return self.session.relieve(RELIEVED)
 
     def too_long(self, tokens: int = 0, window: int = 0) -> bool:
-        """Takes in that the provider found the newest request too long; returns whether the next one is smaller.
+        """Makes room after the provider rejected the newest request as too long; whether the next one is smaller.
 
-        `tokens` is the size of its prompt and `window` what the model takes, where the provider says so: a session
-        learns from both how this model counts.
+        `tokens` is the size of the prompt and `window` the model's limit, if the provider says so. Both calibrate how
+        the session counts for this model.
         """
         with self._lock:
             reserve = self.session.budget.reserve
@@ -262,7 +261,7 @@ class Adapter:
 
 
 def annotated(message: Message, fields: Mapping[str, Any]) -> Message:
-    """The message with what we note of it ourselves, at its first part; nobody is sent that."""
+    """The message with metadata of ours on its first part, which is never sent."""
     parts = (*(_noted(part, fields) for part in message.parts[:1]), *message.parts[1:])
     return msgspec.structs.replace(message, parts=parts)
 
@@ -283,10 +282,10 @@ _T = TypeVar("_T")
 
 
 class AsyncAdapter:
-    """An `Adapter` whose methods are awaited: for loops on `AsyncAnthropic`.
+    """An `Adapter` with awaitable methods, for loops on `AsyncAnthropic`.
 
-    Most of its work takes milliseconds, but a record waits for the disk, a flush for git, and a search reads all there
-    is: so it runs in a thread, one call at a time. What a cancelled task had begun is finished all the same.
+    Recording waits for the disk and for git, and a search reads the whole store, so each call runs in a thread, one at
+    a time. A call whose task is cancelled still runs to its end.
     """
 
     def __init__(self, session: Session) -> None:

@@ -6,11 +6,10 @@ the answer: so the answer can be audited like everything else.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from itertools import groupby, islice
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -19,22 +18,18 @@ from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.citations import Citation, Read, citations, of_session, read_of
 from ctxvc.agent.limits import Spending
-from ctxvc.agent.loop import Ended, Hands, Limits, Watcher
+from ctxvc.agent.loop import Ended, Limits, Watcher
 from ctxvc.agent.model import Model
-from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
-from ctxvc.agent.tools.search import unfinished
-from ctxvc.agent.tools.tools import failed
-from ctxvc.agent.workspace import Outcome
-from ctxvc.core import patterns
+from ctxvc.agent.tools.definitions import Arguments, definition, describe
+from ctxvc.agent.tools.search import search
+from ctxvc.agent.workspace import Outcome, Toolbox
 from ctxvc.core.display import encode, one_line
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
-from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.inspection.bodies import bodies, read
+from ctxvc.errors import BadInput
 from ctxvc.inspection.captions import captioned
-from ctxvc.inspection.grep import Search
 from ctxvc.phrases import READER
 from ctxvc.session.session import Session
 from ctxvc.store.read import address, revision
@@ -53,8 +48,8 @@ handle, exactly as read_block gives it: [B17@3fa9c1]. Cite only what you have re
 MAP = 0.25
 SAID = 0.15
 
-#: Hits that a search shows, of one block at most so many, and the characters of each.
-HITS, HITS_IN_BLOCK, LINE = 40, 4, 200
+#: Lines that a search shows.
+HITS = 40
 
 
 class ReadBlock(Arguments, frozen=True, kw_only=True):
@@ -76,19 +71,25 @@ class SearchSession(Arguments, frozen=True, kw_only=True):
 TOOLS = (definition("read_block", ReadBlock), definition("search_session", SearchSession))
 
 
-class Evidence(Hands, Protocol):
-    """What a question is about: a workspace whose tools read it."""
+class Evidence(Toolbox, ABC):
+    """Recordings that a question is about, with the tools that read them."""
 
     #: A citation as it should be.
-    example: str
+    example: ClassVar[str]
 
+    @abstractmethod
     def map(self) -> Iterator[str]:
-        """It at a glance, within its share of the budget."""
-        ...
+        """An overview for the model, within its share of the budget."""
+
+    @abstractmethod
+    def _citation(self, address: Address, handle: str, block: str) -> Citation:
+        """A citation, checked: whether the block exists and was read."""
 
     def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        ...
+        """The citations in an answer, each once, and whether they hold; text that looks like an address is one."""
+        return citations(answer, self._citation)
+
+    def stop(self) -> None: ...
 
 
 class AskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class AskResult(msgspec.Struct, frozen=True, kw_only=True):
     session: str
 
 
-class Recording:
+class Recording(Evidence):
     """A recorded session as the tools of a question see it.
 
     `was_read` are the blocks, and files beside them, that were read out, with their checksums.
@@ -109,7 +110,6 @@ class Recording:
     example = "[B17@3fa9c1]"
 
     def __init__(self, asking: Session, recorded: Session) -> None:
-        self.names = frozenset(tool["name"] for tool in TOOLS)
         self.was_read: set[Read] = set()
         self._asking = asking
         self._recorded = recorded
@@ -117,10 +117,6 @@ class Recording:
     def map(self) -> Iterator[str]:
         """What humans said, then the dashboard, each within its share of the budget."""
         return _map(self._asking, self._recorded)
-
-    def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._citation)
 
     def _citation(self, address: Address, handle: str, block: str) -> Citation:
         recorded = self._recorded
@@ -131,26 +127,13 @@ class Recording:
             return Citation(handle=handle, block=block, why="is in another session")
         return of_session(recorded.stored, scopes, address, self.was_read, handle)
 
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool; a failure is one too."""
-        try:
-            if name == "read_block":
-                return self._read(parsed(arguments, ReadBlock))
-            if name == "search_session":
-                return self._search(parsed(arguments, SearchSession))
-            raise BadInput(f"no tool {name[:60]!r}")
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-
-    def stop(self) -> None: ...
-
-    def _read(self, arguments: ReadBlock) -> Outcome:
+    def _read(self, block: str, lines: str, chars: str, grep: str) -> Outcome:
         name = self._recorded.name
-        resolved = address.target(self._recorded.stored, arguments.block)
+        resolved = address.target(self._recorded.stored, block)
         if resolved is None:
-            raise BadInput(f"{arguments.block[:80]!r} is not a block", hint="write B17, SCOPE:B17, or the id of a call")
+            raise BadInput(f"{block[:80]!r} is not a block", hint="write B17, SCOPE:B17, or the id of a call")
         if resolved.snapshot.session != name:
-            raise BadInput(f"{arguments.block[:80]!r} is in another session", hint=f"the question is only about {name}")
+            raise BadInput(f"{block[:80]!r} is in another session", hint=f"the question is only about {name}")
         block_address = (
             f"{resolved.row.id}{f'-{resolved.file}' if resolved.file else ''}"
             if resolved.row
@@ -160,35 +143,18 @@ class Recording:
         )
         part = self._asking.recover(
             f"{name}/{resolved.snapshot.scope}:{block_address}",
-            lines=arguments.lines,
-            chars=arguments.chars,
-            grep=arguments.grep or None,
+            lines=lines,
+            chars=chars,
+            grep=grep or None,
         )
         self.was_read.update(read_of(self._recorded.stored, resolved, part))
         return Outcome(encode(f"{part.heading(READER)}\n{part.content}"))
 
-    def _search(self, arguments: SearchSession) -> Outcome:
-        pattern = patterns.compiled(arguments.pattern, ignore_case=arguments.ignore_case)
-        stored = self._recorded.stored
+    def _search(self, pattern: str, ignore_case: bool) -> Outcome:
+        searched = search(self._recorded.stored, pattern, ignore_case=ignore_case, limit=HITS)
+        return Outcome(encode(searched.text) or b"[no hits]")
 
-        def searched(row: Row) -> bool:
-            return row.kind != "dashboard" and row.state != "deleted"
-
-        stored_bodies = bodies([(stored, stored.scopes())], searched, whole=True)
-        hits = Search(read(self._recorded.store, stored_bodies), pattern.until(patterns.TOOL_SECONDS, time.monotonic))
-        lines: list[str] = []
-        for place, inside in groupby(hits, key=lambda hit: hit.places[0]):
-            block_hits = list(islice(inside, HITS_IN_BLOCK + 1))
-            where = f"{place.address.rpartition('/')[2]} ({place.row.handle})"
-            lines += [f"{where} line {hit.line}: {one_line(hit.text, LINE)}" for hit in block_hits[:HITS_IN_BLOCK]]
-            if len(block_hits) > HITS_IN_BLOCK:
-                lines.append("  (and more lines in it)")
-            if len(lines) >= HITS:
-                lines.append("(and more blocks: narrow the search)")
-                break
-        if hits.slow:
-            lines.append(f"({unfinished(hits, len(stored_bodies))})")
-        return Outcome(encode("\n".join(lines)) or b"[no hits]")
+    tools: ClassVar = {"read_block": (ReadBlock, _read), "search_session": (SearchSession, _search)}
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:
@@ -204,9 +170,9 @@ def budget(window: int) -> Budget | int:
 def ask(
     asking: Session, evidence: Evidence, question: str, model: Model, watcher: Watcher, limits: Limits
 ) -> AskResult:
-    """Asks, and checks what the answer cites; where something of it does not hold, the model may mend it once.
+    """An answer whose citations have been checked. The model may correct wrong ones once.
 
-    The limits hold for both together. Where they leave no reply for it, the first answer stands as it is.
+    The limits apply to both attempts together; if they leave no room for the second, the first answer stands.
     """
     spending = Spending(limits)
     asking.append({"role": "user", "content": "\n\n".join(evidence.map())}, origin="client")

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from ctxvc.agent.ask import LINE, MAP, ReadBlock, budget
-from ctxvc.agent.citations import Citation, Read, citations, of_session, read_of
-from ctxvc.agent.tools.definitions import Arguments, definition, describe, parsed
-from ctxvc.agent.tools.tools import failed
+from ctxvc.agent.ask import MAP, Evidence, ReadBlock, budget
+from ctxvc.agent.citations import Citation, Read, of_session, read_of
+from ctxvc.agent.tools.definitions import Arguments, definition, describe
+from ctxvc.agent.tools.search import WIDTH
 from ctxvc.agent.workspace import Outcome
 from ctxvc.core import relevance
 from ctxvc.core.display import encode, one_line
@@ -111,7 +111,7 @@ def in_memory(*, model: str, window: int = 0) -> Session:
     return session
 
 
-class Recordings:
+class Recordings(Evidence):
     """Recorded sessions as the tools of a question see them. `was_read` are the blocks that were read out, by source
     and session."""
 
@@ -127,7 +127,6 @@ class Recordings:
     ) -> None:
         """Looks for the question's words, and brings the indexes up to date for it. The errors of what cannot be read
         go into `unreadable`. Raises: CtxvcError."""
-        self.names = frozenset(tool["name"] for tool in TOOLS)
         self.was_read: dict[tuple[str, str], set[Read]] = {}
         self._asking = asking
         self._sources = {source.label: source for source in sources}
@@ -146,36 +145,19 @@ class Recordings:
             lines.append(line)
         yield "\n".join(lines) if len(lines) > 1 else "No recording has the words of the question: search for others."
 
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool; a failure is one too."""
-        try:
-            if name == "read_block":
-                return self._block(parsed(arguments, ReadBlock))
-            if name == "search_sessions":
-                return self._search(parsed(arguments, SearchSessions))
-            raise BadInput(f"no tool {name[:60]!r}")
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-
-    def stop(self) -> None: ...
-
-    def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer: all that is or looks like an address, each once, and whether it holds."""
-        return citations(answer, self._citation)
-
     # --- search
 
-    def _search(self, arguments: SearchSessions) -> Outcome:
+    def _search(self, query: str, session: str, kind: str, agent: str, file: str, since: str, until: str) -> Outcome:
         filters = filtering.parsed(
             time.time(),
-            kinds=[arguments.kind] if arguments.kind else [],
-            agents=[arguments.agent] if arguments.agent else [],
-            files=[arguments.file] if arguments.file else [],
-            sessions=[arguments.session] if arguments.session else [],
-            since=arguments.since,
-            until=arguments.until,
+            kinds=[kind] if kind else [],
+            agents=[agent] if agent else [],
+            files=[file] if file else [],
+            sessions=[session] if session else [],
+            since=since,
+            until=until,
         )
-        lines = list(map(self._line, self._fitting(relevance.terms(arguments.query), filters)))
+        lines = list(map(self._line, self._fitting(relevance.terms(query), filters)))
         if self._unreadable:
             lines.append(f"({len(self._unreadable)} sessions or projects could not be read)")
         return Outcome(encode("\n".join(lines)) or b"[no hits]")
@@ -211,15 +193,14 @@ class Recordings:
     def _line(self, fitting: Fitting) -> str:
         row = fitting.place.row
         where = f"[{_where(fitting.place)}:{row.handle}] {row.kind}, step {row.step}, {iso(fitting.time)[:10]}"
-        return f"{where}, line {fitting.line}: {one_line(fitting.text, LINE)}"
+        return f"{where}, line {fitting.line}: {one_line(fitting.text, WIDTH)}"
 
     # --- blocks
 
-    def _block(self, arguments: ReadBlock) -> Outcome:
-        text = arguments.block.strip().strip("[]")
-        address = addresses.parse(text)
+    def _block(self, block: str, lines: str, chars: str, grep: str) -> Outcome:
+        address = addresses.parse(block.strip().strip("[]"))
         if address is None:
-            raise BadInput(f"{arguments.block[:80]!r} is no handle of a block", hint=f"write it as in {self.example}")
+            raise BadInput(f"{block[:80]!r} is no handle of a block", hint=f"write it as in {self.example}")
         source, session, scope = self._place(address)
         with Store(source.path) as store:
             stored = StoredSession.for_reading(store, session)
@@ -227,9 +208,9 @@ class Recordings:
             where = f"{source.label}/{session}/{scope}" if source.label else f"{session}/{scope}"
             part = self._asking.recover(
                 f"{where}:{address.id}{f'-{address.file}' if address.file else ''}",
-                lines=arguments.lines,
-                chars=arguments.chars,
-                grep=arguments.grep or None,
+                lines=lines,
+                chars=chars,
+                grep=grep or None,
                 elsewhere=resolved if source.label else None,
             )
             self.was_read.setdefault((source.label, session), set()).update(read_of(stored, resolved, part))
@@ -261,6 +242,8 @@ class Recordings:
         except CtxvcError:
             return Citation(handle=handle, block=block, why="is in a session that cannot be read")
         return msgspec.structs.replace(citation, project=source.project)
+
+    tools: ClassVar = {"read_block": (ReadBlock, _block), "search_sessions": (SearchSessions, _search)}
 
 
 def _counts(place: Place) -> bool:

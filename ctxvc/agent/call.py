@@ -98,7 +98,7 @@ def arguments(
 
 
 def room(budget: Budget) -> int:
-    """The tokens that a reply may have where its caller does not say: the reserve, else at most half the window."""
+    """The default limit of a reply in tokens: the reserve, or at most half the window if there is none."""
     return budget.reserve or min(MAX_TOKENS, budget.window // 2)
 
 
@@ -145,14 +145,14 @@ def reply(message: Mapping[str, Any]) -> Reply:
 
 
 def ending(stop_reason: object, calls: bool = False) -> Stop:
-    """Why a reply ended whose last word is `stop_reason`, and that has `calls` or not."""
+    """Why a reply ended, from its `stop_reason` and whether it has `calls`."""
     return _STOPS.get(stop_reason, "tools" if calls else "done")
 
 
 def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]:
-    """The message whose calls have ids, each its own: what a call lacks it gets, and what is among `ids` gets a number.
+    """The message with a unique id for each call: missing ones are made up, and those among `ids` get a number.
 
-    Some servers begin to count anew with each reply, and some have one id for all.
+    Some servers restart their numbering with each reply, and some use one id for every call.
     """
     used = set(ids)
     blocks: list[Any] = []

@@ -1,7 +1,7 @@
-"""A small honest agent: ask, act, record, and again. Everything that was acknowledged is on the disk before it goes on.
+"""The agent's loop: ask the model, run its calls, record each result, and ask again.
 
-A reply is recorded when it is complete, each result as it comes. So a run that was killed goes on where it was, and no
-call that has a result is run again; one that was begun and has none is reported as interrupted, never repeated.
+A reply is recorded when it is complete, and each result as it arrives. So a killed run resumes where it stopped: a call
+with a result is never run again, and one without is reported as interrupted.
 """
 
 from __future__ import annotations
@@ -100,22 +100,22 @@ class Hands(Protocol):
 
 
 class Watcher(Protocol):
-    """Who looks on: told what happens, and asked whether to stop."""
+    """Follows a run, and may stop it."""
 
     def said(self, text: str) -> None:
-        """A piece of the model's words."""
+        """Receives a piece of the model's text."""
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """A call that is about to be run."""
+        """Receives a call that is about to run."""
 
     def answered(self, name: str, outcome: Outcome) -> None:
-        """The outcome of the call."""
+        """Receives the outcome of the call."""
 
     def stepped(self, adapter: Adapter) -> None:
-        """A step is complete."""
+        """Called when a step is complete."""
 
     def stops(self) -> bool:
-        """Whether the person wants it to end at the next step's end."""
+        """Whether to stop after this step."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -147,12 +147,11 @@ def run(
     helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
-    """Goes on until the model has finished or a limit is reached; if it had finished before, that result is returned.
+    """Runs until the model has finished, the provider refuses, or a limit is reached; says why it ended.
 
-    The same for a provider that would not go on; a reply that was cut short or paused is gone on with.
-
-    `options` go to every call. `spending` is an account that others spend from as well; it has the limits then.
-    Raises: ModelFailed, OverBudget, CtxvcError; what came before is recorded, and `run` goes on from there.
+    A session that had already finished is not asked again; a reply that was cut short or paused is continued.
+    `options` go to every call. `spending` is an account shared with other runs, with its own limits.
+    Raises: ModelFailed, OverBudget, CtxvcError. What happened before is recorded, and another `run` resumes from it.
     """
     account = spending or Spending(limits)
     short = 0

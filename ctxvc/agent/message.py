@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxvc.agent.refusal import Fault, Overflow, refusal
 from ctxvc.core.ledger import wire
+from ctxvc.forms.values import text_of
 
 #: The reasons for an end that gateways take over from the API behind them.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
@@ -48,8 +49,8 @@ def sound(value: object) -> dict[str, Any] | Overflow | Fault:
         return Fault("empty", "the model replied with nothing", again=True, hint="try again, or ask differently")
     return {
         **value,
-        "id": _text(value.get("id")),
-        "model": _text(value.get("model")),
+        "id": text_of(value.get("id")),
+        "model": text_of(value.get("model")),
         "role": "assistant",
         "content": blocks,
         "stop_reason": stop,
@@ -64,11 +65,8 @@ def unreadable(content: str, *, hint: str = ADDRESS, again: bool = False) -> Fau
 
 def arguments(text: str) -> dict[str, Any] | str:
     """A call's arguments as they were written: an object, else the text."""
-    try:
-        value = wire.parse(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
+    value = wire.parsed(text, dict)
+    return text if value is None else value
 
 
 def _block(item: object) -> dict[str, Any] | Fault | None:
@@ -119,7 +117,3 @@ def _usage(value: object) -> dict[str, Any]:
         if isinstance(count, dict | list)
         or (isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_TOKENS)
     }
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -32,16 +32,16 @@ class TooLong(ModelFailed):
 
 
 class Model(Protocol):
-    """What replies to a request."""
+    """A source of replies: a provider's model or a script."""
 
     @property
     def scripted(self) -> bool:
-        """Whether no model replies but a script: people are told."""
+        """Whether the replies come from a script; people are told so."""
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-        """The whole message that answers a call (`Adapter.request`); its words go to `say` as they come.
+        """The complete reply to a call (`Adapter.request`); its text goes to `say` as it streams.
 
-        Raises: TooLong, ModelFailed. A reply that broke off is none: it is asked for again.
+        A reply that breaks off is asked for again. Raises: TooLong, ModelFailed.
         """
 
 

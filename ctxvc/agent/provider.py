@@ -14,25 +14,17 @@ import msgspec
 from ctxvc.agent import message as messages
 from ctxvc.agent.message import unreadable
 from ctxvc.agent.model import ModelFailed
-from ctxvc.agent.refusal import Fault, Overflow, refusal
+from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
 from ctxvc.agent.server import Server
 from ctxvc.agent.stream import CUT, Api
+from ctxvc.forms import anthropic as messages_api
 from ctxvc.forms import chat, conversion, responses
+from ctxvc.forms.fields import without_foreign
 from ctxvc.forms.values import objects
 
 if TYPE_CHECKING:
-    import openai
-
-from typing import TYPE_CHECKING
-
-from ctxvc.agent.message import sound
-from ctxvc.agent.refusal import plain
-from ctxvc.forms.anthropic import assembled
-from ctxvc.forms.fields import without_foreign
-
-if TYPE_CHECKING:
     import anthropic
-
+    import openai
 
 _NO_KEY = Fault(
     "key",
@@ -53,7 +45,7 @@ def _text(kind: str, event: dict[str, Any]) -> object:
 class Anthropic(Server):
     """A model behind the Messages API."""
 
-    api = Api("the Messages API", assembled, _text, sound)
+    api = Api("the Messages API", messages_api.assembled, _text, messages.sound)
 
     def __init__(
         self,

@@ -187,17 +187,11 @@ def _error(body: object) -> dict[str, Any]:
 
 def _nested(message: str) -> dict[str, Any]:
     """The error of the server behind a gateway that passes it on as JSON in its own message."""
-    start = message.find("{")
-    if start < 0:
-        return {}
-    try:
-        value = wire.parse(message[start : message.rfind("}") + 1])
-    except ValueError:
-        return {}
-    inner = value.get("error") if isinstance(value, dict) else None
-    if not isinstance(inner, dict) or not isinstance(inner.get("message"), str):
-        return {}
-    return {**inner, "message": f"{message[:start].strip()} {inner['message']}".strip()}
+    start = max(0, message.find("{"))
+    match wire.parsed(message[start : message.rfind("}") + 1], dict):
+        case {"error": {"message": str(text)} as inner}:
+            return {**inner, "message": f"{message[:start].strip()} {text}".strip()}
+    return {}
 
 
 def _joined(value: object) -> str:

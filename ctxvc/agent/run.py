@@ -103,14 +103,10 @@ def _beside(session: Session, model: Server, actor: str, setup: Setup, spending:
     Then the policy has no plan, and the guard keeps the prompt below the budget.
     """
 
-    def live(_: View) -> dict[str, Any]:
-        more = {"model": setup.planner} if setup.planner else {}
-        return arguments(session.prompt(), more, reserve=room(session.budget), final=True)
-
-    def ask(view: View, question: str) -> Answer:
+    def ask(_: View, question: str) -> Answer:
         if not session.view().has_room(question):
             return Answer("", put=False)
-        name = setup.planner or session.ledger().meta.model
+        name, reserve = setup.planner or session.ledger().meta.model, room(session.budget)
 
         def heard(message: Mapping[str, Any]) -> None:
             spending.add(message, name, aside=True)
@@ -119,9 +115,10 @@ def _beside(session: Session, model: Server, actor: str, setup: Setup, spending:
         def faulted(fault: Fault) -> None:
             session.faulted(fault.kind, fault.text)
 
-        longest = min(MAX_TOKENS, room(session.budget))
+        more = {"model": name, "max_tokens": min(MAX_TOKENS, reserve)}
         try:
-            return model.ask(name, live, longest, heard=heard, faulted=faulted)(view, question)
+            call = arguments(session.prompt(), more, reserve=reserve, final=True)
+            return model.ask(call, question, heard, faulted)
         except ModelFailed as error:
             setup.watcher.said(f"\n[the policy's model did not answer: {error}]\n")
             return Answer("")

@@ -1,4 +1,4 @@
-"""A model behind a server, by a provider's own client: what is the same for all of them."""
+"""A model behind a server, asked through its provider's own client: what all providers share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ctxvc.agent import stream, windows
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
-from ctxvc.core.policy import Answer, Ask
-from ctxvc.core.view.view import View
+from ctxvc.core.policy import Answer
 
 #: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
 WAITS = (1.0, 2.0, 4.0, 8.0)
@@ -50,10 +49,10 @@ class Server(ABC):
         """The answer to a call, unread."""
 
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        """One request, and its whole reply as a message (`message.sound`), or what came instead.
+        """The reply to one request as a message (`message.sound`), or the fault that came instead.
 
-        The client sends, and retries by itself what has not begun (429, 5xx, no connection). What comes is read here,
-        since the client's own reader takes a server at its word. The reply's text goes to `say` as it comes.
+        The client sends the request, and retries it until an answer begins (429, 5xx, no connection). The answer is
+        read here, because the client's own reader trusts the server. The reply's text goes to `say` as it streams.
         """
         import httpx2
 
@@ -91,7 +90,7 @@ class Server(ABC):
         return str(self._client.base_url)
 
     def close(self) -> None:
-        """Lets go of the connections to the server."""
+        """Closes the connections to the server."""
         self._client.close()
 
     def _url(self, path: str) -> str:
@@ -113,9 +112,9 @@ class Server(ABC):
         say: Callable[[str], None],
         faulted: Callable[[Fault], object] = lambda _: None,
     ) -> Mapping[str, Any]:
-        """The message that answers a call. What may be answered if asked again is asked for again, after `WAITS`.
+        """The message that answers a call. Passing faults are retried after `WAITS`, and each goes to `faulted`.
 
-        Each fault goes to `faulted`. Raises: TooLong, ModelFailed.
+        Raises: TooLong, ModelFailed.
         """
         pieces: list[str] = []
 
@@ -145,38 +144,30 @@ class Server(ABC):
         )
 
     def window(self, model: str) -> Window | None:
-        """The window of a model, as the server tells within `windows.SECONDS`; None if it does not.
+        """The model's window as the server reports it within `windows.SECONDS`; None if it does not.
 
-        Raises: ModelFailed if it cannot be asked anything.
+        Raises: ModelFailed if the server cannot be reached, or refuses the key.
         """
         return windows.discovered(self.fetch, model, address=self.address)
 
     def ask(
         self,
-        model: str,
-        prompt: Callable[[View], Mapping[str, Any]],
-        most: int = 8_192,
-        *,
+        call: Mapping[str, Any],
+        question: str,
         heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
         faulted: Callable[[Fault], object] = lambda _: None,
-    ) -> Ask:
-        """A model beside the conversation, as a policy takes it (`core.policy.Ask`).
+    ) -> Answer:
+        """The model's answer to a question beside the conversation, whose prompt the call has.
 
-        `prompt` gives the live prompt of a view as the arguments of a call; what is asked stands in one more block
-        behind it, so that what the provider has cached is read and not written. Each message goes to `heard`, each
-        fault to `faulted`.
+        The question stands in one more block behind it, so that what the provider has cached is read and not written.
+        The message goes to `heard`, each fault to `faulted`. Raises: TooLong, ModelFailed.
         """
-
-        def ask_beside(view: View, question: str) -> Answer:
-            call = behind({**prompt(view), "model": model, "max_tokens": most}, question)
-            message = self.reply(call, lambda _: None, faulted)
-            heard(message)
-            usage = message.get("usage") or {}
-            spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
-            texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
-            return Answer("".join(texts), spent)
-
-        return ask_beside
+        message = self.reply(behind(call, question), lambda _: None, faulted)
+        heard(message)
+        usage = message.get("usage") or {}
+        spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+        texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
+        return Answer("".join(texts), spent)
 
 
 #: What a person is told where the text of a reply was shown that has to be asked for again.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 from pathlib import Path, PurePosixPath
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -35,8 +35,6 @@ from ctxvc.errors import BadInput, CtxvcError
 #: Lines and characters that the model is shown of an output at most; the rest can be recovered.
 LINES = 120
 CHARS = 8_000
-#: Characters at an output's end that a terminal is played for: it takes its time over each.
-SETTLED = 512 << 10
 #: Bytes of a file that are read at once.
 KEPT = 16 << 20
 #: Seconds that a command may run, by default and at most.
@@ -115,24 +113,38 @@ class SearchFiles(Arguments, frozen=True, kw_only=True):
     glob: Annotated[str, describe("only matching files, as in *.py")] = ""
 
 
-TOOLS: Mapping[str, type[Arguments]] = {
-    "bash": Bash,
-    "read_file": ReadFile,
-    "write_file": WriteFile,
-    "edit_file": EditFile,
-    "list_files": ListFiles,
-    "search_files": SearchFiles,
-}
-#: What the provider is told of the tools.
-DEFINITIONS = tuple(definition(name, kind) for name, kind in TOOLS.items())
-
-
 class Denied(CtxvcError):
     """A person did not allow it."""
 
 
+class Toolbox:
+    """Tools by their names: their arguments, and the method that gives the outcome for these."""
+
+    tools: ClassVar[Mapping[str, tuple[type[Arguments], Callable[..., Outcome]]]]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.tools)
+
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
+        """The outcome of the tool. A failure is one too: nothing is raised for a model's request."""
+        try:
+            if name not in self.tools:
+                raise BadInput(f"no tool {name[:60]!r}")
+            kind, outcome = self.tools[name]
+            values = msgspec.structs.asdict(parsed(arguments, kind))
+            if not all(map(_is_text, values.values())):
+                raise BadInput("an argument has an unpaired surrogate, which is not text")
+            return outcome(self, **values)
+        except CtxvcError as error:
+            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
+        except OSError as error:
+            reason = f"{error.strerror or error}: {arguments.get('path', '')}"
+            return Outcome(reason.encode("utf-8", "replace"), error=True)
+
+
 @dataclass
-class Workspace:
+class Workspace(Toolbox):
     """A folder, and who is asked before a command runs.
 
     `approve` is given the command, and says whether it may run. `env` is the environment of commands. Without a
@@ -155,41 +167,10 @@ class Workspace:
         self._footholds = Footholds(self.root)
         self._shell = Shell(self.sandbox.supervised if self.sandbox else None)
 
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(TOOLS)
-
-    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool. A failure is one too: nothing is raised for a model's request.
-
-        Raises: KeyboardInterrupt once `stop` was called.
-        """
+    def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:
+        """As `Toolbox.run`. Raises: KeyboardInterrupt once `stop` was called."""
         self._shell.check()
-        try:
-            if name not in TOOLS:
-                raise BadInput(f"no tool {name[:60]!r}")
-            values = msgspec.structs.asdict(parsed(arguments, TOOLS[name]))
-            if not all(map(_is_text, values.values())):
-                raise BadInput("an argument has an unpaired surrogate, which is not text")
-            match name:
-                case "bash":
-                    return self._bash(**values)
-                case "read_file":
-                    return self._read(**values)
-                case "write_file":
-                    return self._write(**values)
-                case "edit_file":
-                    return self._edit(**values)
-                case "list_files":
-                    return _text("\n".join(self._listed(**values)))
-                case _:
-                    return self._search(**values)
-        except CtxvcError as error:
-            return Outcome(failed(error).text.encode("utf-8", "replace"), error=True)
-        except OSError as error:
-            return Outcome(
-                f"{error.strerror or error}: {arguments.get('path', '')}".encode("utf-8", "replace"), error=True
-            )
+        return super().run(name, arguments, call)
 
     def stop(self) -> None:
         """Kills the commands that run, in whatever thread; from now on no tool does anything."""
@@ -267,13 +248,11 @@ class Workspace:
             place.replace(text.encode("utf-8", "surrogateescape"))
         return _text(f"replaced {count} place{'' if count == 1 else 's'} in {path}")
 
-    def _listed(self, path: str, pattern: str) -> Iterator[str]:
-        names = self._files(path, pattern)
-        for number, name in enumerate(names):
-            if number == LISTED:
-                yield f"[more than {LISTED:,} files: name a folder or a pattern]"
-                return
-            yield name
+    def _list(self, path: str, pattern: str) -> Outcome:
+        names = list(islice(self._files(path, pattern), LISTED + 1))
+        if len(names) > LISTED:
+            names[LISTED] = f"[more than {LISTED:,} files: name a folder or a pattern]"
+        return _text("\n".join(names))
 
     def _search(self, pattern: str, path: str, glob: str) -> Outcome:
         compiled = patterns.compiled(pattern).until(patterns.TOOL_SECONDS, time.monotonic)
@@ -335,6 +314,19 @@ class Workspace:
             if not pattern or _fits(name, pattern):
                 yield str((start / name).relative_to(self.root))
 
+    tools: ClassVar = {
+        "bash": (Bash, _bash),
+        "read_file": (ReadFile, _read),
+        "write_file": (WriteFile, _write),
+        "edit_file": (EditFile, _edit),
+        "list_files": (ListFiles, _list),
+        "search_files": (SearchFiles, _search),
+    }
+
+
+#: The tools as the provider is told of them.
+DEFINITIONS = tuple(definition(name, kind) for name, (kind, _) in Workspace.tools.items())
+
 
 def _lines(text: str) -> list[str]:
     """The lines of a text as an editor counts them: they end with a newline, and with nothing else."""
@@ -393,9 +385,7 @@ def _text(value: str) -> Outcome:
 def _shown_output(data: bytes) -> str | None:
     """The part of an output shown to the model; None if that is all of it."""
     text = decode(data)
-    end = text[-SETTLED:]
-    above = len(text) - len(end)
-    tail_text = shell.tail(shell.settled(end).rstrip("\n"), lines=LINES, chars=CHARS, above=above)
+    tail_text = shell.tail(shell.settled(text).rstrip("\n"), lines=LINES, chars=CHARS)
     return None if tail_text == text.rstrip("\n") else tail_text
 
 

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ctxvc.claude_code.conversation import agent_scope
 from ctxvc.claude_code.installed import transcript_of
 from ctxvc.core import variables
 from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
-from ctxvc.core.ledger import wire
+from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import payoff, selection
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
@@ -206,7 +205,7 @@ def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choi
         if outcome.error:
             raise outcome.error
     name = follower.session or _session_of(store, event.session)
-    scope = agent_scope(event.agent) if event.agent else ""
+    scope = name_rules.agent_scope(event.agent) if event.agent else ""
     if scope and scope not in store.tips(name):
         raise NotFound(f"no scope {name}/{scope} is recorded", hint="it is once the sub-agent's transcript is there")
     stored = StoredSession.open(store, name, scope)

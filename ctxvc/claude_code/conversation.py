@@ -44,7 +44,7 @@ def of_call(
     conversation = Path(transcript).stem or env.get(_NAME, "")
     if not conversation:
         return "", ""
-    scope = agent_scope(agent) if agent else ""
+    scope = name_rules.agent_scope(agent) if agent else ""
     start = time.monotonic()
     while True:
         session = store.session_of(_FORMAT, conversation)
@@ -67,11 +67,6 @@ def has_begun(env: Mapping[str, str]) -> bool:
     conversation = env.get(_NAME, "")
     place = spool.folder(conversation) if conversation else None
     return place is not None and place.is_dir() and spool.trouble(conversation) is None
-
-
-def agent_scope(agent: str) -> str:
-    """The scope in which a sub-agent of that id is recorded."""
-    return name_rules.slug(f"agent-{agent}".lower(), "agent")
 
 
 def _caller(store: Path, call: str) -> tuple[str, str]:

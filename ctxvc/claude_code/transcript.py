@@ -18,7 +18,7 @@ from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces
 from ctxvc.core.prompt.sanitise import valid
 from ctxvc.core.recording.events import Compacted, Event, UnitEvent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
-from ctxvc.importers.claude_code.read import own_events
+from ctxvc.importers.claude_code import own_events
 from ctxvc.importers.file import Recording
 
 

@@ -23,8 +23,8 @@ from ctxvc.exporters.exported import Exported, LossKind, by_kind
 from ctxvc.exporters.native.install import installed, whole_file
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
+from ctxvc.importers import claude_code
 from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
-from ctxvc.importers.claude_code import read
 from ctxvc.recording import written
 from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
@@ -133,11 +133,11 @@ def _native_session(form: NativeFormat, conversation: Conversation, folder: Path
     return session
 
 
-def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[Sequence[str]]:
+def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[list[str]]:
     """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
     if not form.resume or not file or not (install or form.install):
         return []
-    return [*([form.install(file)] if form.install else []), form.resume(session.id)]
+    return form.commands(file, session.id)
 
 
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
@@ -199,14 +199,14 @@ def _recorded(app: App, snapshot: Snapshot, *places: Path) -> Iterator[Path]:
     if source is None or source.format != CLAUDE_CODE or "/" in source.id:
         return
     for place in dict.fromkeys((Path(source.cwd), *places)):
-        for folder in read.folders(place, Path.home(), app.env):
+        for folder in claude_code.folders(place, Path.home(), app.env):
             if (path := folder / f"{source.id}.jsonl").is_file():
                 yield path
 
 
 def _sessions(app: App, folder: Path) -> Path:
     """The folder where Claude Code, started in `folder`, looks for sessions. Raises: Refused."""
-    if folders := read.folders(folder, Path.home(), app.env):
+    if folders := claude_code.folders(folder, Path.home(), app.env):
         return folders[0]
     raise Refused(
         f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",

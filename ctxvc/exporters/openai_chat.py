@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.exported import Exported, leading
 from ctxvc.forms.chat_writer import written
-from ctxvc.forms.values import without
 
 FORMAT = "openai-chat"
 

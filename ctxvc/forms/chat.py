@@ -17,11 +17,12 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
+from ctxvc.core.ledger.wire import without
 from ctxvc.errors import BadInput
 from ctxvc.forms import elements, sse, usage
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
-from ctxvc.forms.values import annotated, digest, has_role, objects, text_of, without
+from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
 
 __all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "results", "role", "spliced", "tool"]
 

@@ -1,4 +1,4 @@
-"""What every form of a provider's requests and replies offers, and which one a request has."""
+"""The interface of a provider's form of requests and replies, and which form a request has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxvc.errors import BadInput
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request's body says.
+    """A request's body, read.
 
     `system` and `tools` are Messages API values. `messages` are the conversation's JSON values as they came, in order
     and without instructions that became `system`; `prints` has a fingerprint of each, equal for two spellings of one
@@ -92,10 +92,10 @@ class Answer(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads one conversation's messages, in order."""
+    """Reads the messages of one conversation, in order."""
 
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
-        """The messages that JSON values of a prompt are, or those of a `reply`; without what is no message."""
+        """The messages for JSON values of a prompt, or of a `reply`. Values that are not messages are left out."""
         ...
 
 
@@ -105,13 +105,13 @@ class Form(Protocol):
     NAME: str
 
     def prompt(self, body: bytes) -> Prompt:
-        """What the body of a request says. Raises: BadInput."""
+        """The prompt in the body of a request. Raises: BadInput."""
         ...
 
     def reply(self, answer: bytes, *, stream: bool) -> Reply:
-        """The reply in an answer: a JSON value or a stream of events, as far as it came.
+        """The reply in an answer, which is a JSON value or a stream of events and may be incomplete.
 
-        Raises: BadInput if there is none in it.
+        Raises: BadInput if it has no reply.
         """
         ...
 
@@ -120,64 +120,90 @@ class Form(Protocol):
     # A message is one of `Prompt.messages`; what it consists of are items, whose numbers depend on it alone.
 
     def layout(self, message: Any) -> list[int]:
-        """For each part that the reader makes of a message, in order, the number of its item."""
+        """The item that each part of the message comes from, in the order in which the reader gives the parts."""
         ...
 
     def role(self, message: Any) -> Literal["user", "assistant", "result", "system"]:
-        """`result` is a message of results alone, where results are messages of their own."""
+        """Who a message is from; `result` in forms that have each result as a message."""
         ...
 
     def edited(self, message: Any, edit: Edit) -> Any | None:
-        """The message with the edit, or None if it says nothing any more: no item is there, or nothing but thinking.
+        """The message with the edit applied, or None if nothing but thinking is left of it.
 
-        A message without any item stays as it is. What is given shares with `message` what did not change.
+        A message without items is returned unchanged. The result shares with `message` what did not change.
         """
         ...
 
     def own(self, texts: Sequence[str]) -> Any:
-        """A user message of ours."""
+        """A user message with these texts."""
         ...
 
     def results(self, message: Any | None, answers: Sequence[Answer]) -> list[Any]:
-        """What stands in the place of the client's `message`, the one behind a reply, if we answered some of its calls:
-        our results, in front of the client's own content."""
+        """The messages to send after a reply some of whose calls we answered: our results, before the client's own
+        `message`."""
         ...
 
     def tool(self, definition: dict[str, Any]) -> Any:
-        """A tool of the Messages API, with a name, a description and a schema, as requests have it here."""
+        """The definition in this form of a tool of the Messages API with a name, a description and a schema."""
         ...
 
     def spliced(
         self, body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]], *, lasting: int = 0
     ) -> bytes:
-        """A request's body with these messages, and with more tools (Messages API) behind its own.
+        """The request's body with other messages, and with more tools (Messages API) after its own.
 
-        A message is the number of one of the body's `Prompt.messages`, which keeps its bytes, or a value. All else in
-        the body keeps its bytes, too. The first `lasting` messages are likely to stay when more of them changes: where
-        a provider caches up to marks, one may go there. Takes time linear in the body's length.
+        A message is the number of one of the body's `Prompt.messages`, whose bytes are kept, or a new value. All other
+        bytes of the body stay. The first `lasting` messages are unlikely to change with the next edit: a mark for the
+        provider's cache may go there. Takes time linear in the body's length.
 
-        Raises: BadInput if it cannot be told where they stand, as in a body that has a name twice.
+        Raises: BadInput if the messages cannot be located, as in a body with a repeated name.
         """
         ...
 
 
-#: The path of a request that has a form → the form's module.
-_PATHS = (
-    (re.compile(r"(?:/v1)?/messages"), "anthropic"),
-    (re.compile(r"(?:/v1)?/chat/completions"), "chat"),
-    (re.compile(r"(?:/v1)?/responses"), "responses"),
-    (re.compile(r"/v1[a-z0-9]*/(?:[^/?]+/)*models/[^/]+:(?:stream)?[gG]enerateContent"), "gemini"),
+class Call(NamedTuple):
+    """A request to a model's API, by its path: `path` is as the API has it, as in `/v1/responses`.
+
+    `form` is the module of its form; empty where no reply comes, as for a count. `model` is empty where the path does
+    not have it.
+    """
+
+    provider: str
+    path: str
+    form: str
+    model: str
+
+
+#: A row a form: its module, whose API has it, and the end of the paths of calls; `other` marks those without a reply.
+_FORMS = (
+    ("anthropic", "anthropic", r"/v1/messages(?P<other>/count_tokens)?$"),
+    ("chat", "openai", r"/chat/completions$"),
+    ("responses", "openai", r"/responses(?P<other>/compact)?$"),
+    (
+        *("gemini", "gemini"),
+        r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/]+):(?:(?:g|streamG)enerateContent|(?P<other>countTokens))$",
+    ),
 )
+
+
+def call(path: str) -> Call | None:
+    """The call of a model that a request to this path, without a query, is; None for any other request."""
+    for module, provider, end in _FORMS:
+        if match := re.search(end, path):
+            groups = match.groupdict()
+            full = match[0] if match[0].startswith("/v1") else f"/v1{match[0]}"
+            return Call(provider, full, "" if groups.get("other") else module, groups.get("model") or "")
+    return None
 
 
 def of(path: str) -> Form | None:
     """The form of requests to a path, without a query; None for one that is no call of a model."""
-    name = next((name for pattern, name in _PATHS if pattern.fullmatch(path)), "")
-    return cast(Form, import_module(f"ctxvc.forms.{name}")) if name else None
+    own = call(path)
+    return cast(Form, import_module(f"ctxvc.forms.{own.form}")) if own and own.form else None
 
 
 def json_object(data: bytes, subject: str) -> dict[str, Any]:
-    """The object that a body is. Raises: BadInput."""
+    """The JSON object in a body. Raises: BadInput."""
     try:
         value = wire.parse(data)
     except ValueError as error:
@@ -188,7 +214,7 @@ def json_object(data: bytes, subject: str) -> dict[str, Any]:
 
 
 def messages_of(converted: Iterable[Message | str]) -> list[Message]:
-    """The messages among what was converted, of which a text says why there is none."""
+    """The converted messages, without the texts that say why there is none."""
     return [message for message in converted if isinstance(message, Message)]
 
 

@@ -14,8 +14,9 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part, Role
+from ctxvc.core.ledger.wire import without
 from ctxvc.forms import elements
-from ctxvc.forms.values import text_in, without
+from ctxvc.forms.values import text_in
 
 #: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
 _CLIENT_MARKS: tuple[tuple[str, str], ...] = (

@@ -54,11 +54,6 @@ def text_in(record: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The other fields of a record."""
-    return {name: value for name, value in record.items() if name not in names}
-
-
 def time_of(seconds: Any) -> str:
     """ISO 8601 for seconds since 1970; empty for what is no such number."""
     if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:

@@ -20,8 +20,8 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import items
 from ctxvc.forms.values import objects, taken_over, text_in
-from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
+from ctxvc.importers.file import Line, Recording, json_lines, object_in
+from ctxvc.importers.protocol import LINES, Importer, WarnedOnce, folder_of, is_within, of_project, single
 
 FORMAT = "codex"
 
@@ -61,12 +61,9 @@ class _PromptMessage(msgspec.Struct, frozen=True):
 def sniff(head: bytes) -> bool:
     """Whether a file that begins with `head` is a rollout; of a first line longer than `head` the beginning decides."""
     first = head.lstrip().split(b"\n", 1)[0]
-    try:
-        record = wire.parse(first)
-    except ValueError:
+    record = wire.parsed(first, dict)
+    if record is None:
         return bool(re.match(rb'\{"timestamp":"[^"]*",("ordinal":\d+,)?"type":"session_meta","payload":\{', first))
-    if not isinstance(record, dict):
-        return False
     if "payload" in record:
         types = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
         return record.get("type") in types and isinstance(record["payload"], dict)
@@ -86,14 +83,8 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the rollout that begins with `head` was made in the folder `project` or below it."""
-    match = re.search(rb'"cwd":\s*("(?:[^"\\]|\\.)*")', head) or re.search(rb"<cwd>([^<]*)</cwd>", head)
-    if not match:
-        return False
-    value = match.group(1)
-    try:
-        cwd = str(wire.parse(value)) if value.startswith(b'"') else value.decode("utf-8", "replace")
-    except ValueError:
-        return False
+    match = re.search(rb"<cwd>([^<]*)</cwd>", head)
+    cwd = folder_of(head) or (match[1].decode("utf-8", "replace") if match else "")
     return is_within(cwd, project)
 
 
@@ -134,7 +125,7 @@ class _Rollout:
         self._total: object = None  # tokens of the session so far
         self._prompt: list[_PromptMessage] = []
         self._compacted_to = 0  # how many messages the last compaction left
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def skip(self, reason: str, line: Line) -> Iterator[Event]:
         yield from self._open()
@@ -167,10 +158,9 @@ class _Rollout:
                     yield Opened(format=FORMAT, model=model, grows=True, window=window)
             case "":
                 yield Warned(text="the line has an unknown form", line=line.number)
-            case _ if kind not in _NO_CONVERSATION and kind not in self._warned:
-                self._warned.add(kind)
+            case _ if kind not in _NO_CONVERSATION:
                 label = display.one_line(kind, 40)
-                yield Warned(text=f"lines of an unknown type are skipped: {label!r}", line=line.number)
+                yield from self._warning(f"lines of an unknown type are skipped: {label!r}", line)
 
     def _new_window(self, tokens: int, by: Literal["host", "models"]) -> Window | None:
         """The window, if it is one and not the one that was known."""
@@ -366,12 +356,8 @@ def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _known_windows(path: Path) -> dict[str, int]:
     """model → the window that Codex lets it have, by the table of models beside the folder that the rollout lies in."""
     home = next((folder.parent for folder in path.parents if folder.name in ("sessions", "archived_sessions")), None)
-    try:
-        table = wire.parse((home / "models_cache.json").read_bytes()) if home else None
-    except (OSError, ValueError):
-        return {}
     windows: dict[str, int] = {}
-    for model in objects(table.get("models")) if isinstance(table, dict) else ():
+    for model in objects(object_in(home / "models_cache.json").get("models")) if home else ():
         match model:
             case {"slug": str(slug), "context_window": int(tokens)}:
                 share = model.get("effective_context_window_percent")

@@ -22,7 +22,17 @@ from ctxvc.core.recording.events import Closed, Compacted, Event, Opened, Said, 
 from ctxvc.forms import elements
 from ctxvc.forms.values import objects, taken_over, text_in
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
+from ctxvc.importers.protocol import (
+    LINES,
+    Importer,
+    State,
+    WarnedOnce,
+    file_state,
+    folder_of,
+    is_within,
+    of_project,
+    single,
+)
 
 FORMAT = "copilot-cli"
 
@@ -41,7 +51,6 @@ _KNOWN = frozenset(
 #: Messages that the host adds by itself, by the beginning of their `source`.
 _HOSTS_SOURCES = ("skill-", "agent-")
 _MESSAGE = re.compile(rb'"type"\s*:\s*"(?:user\.message|assistant\.message|tool\.execution_complete)"')
-_CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
 _START = re.compile(rb'\{"type":"session\.start","data":\{"sessionId":"')
 #: Lines of `workspace.yaml` that name a session.
 _TITLE = re.compile(r"^(?:name|summary): *(\S.*)$", re.MULTILINE)
@@ -51,13 +60,11 @@ _LARGEST_WORKSPACE = 65_536
 def sniff(head: bytes) -> bool:
     """Whether a file that begins with `head` is a session's; of a first line longer than `head` its beginning says."""
     first = head.lstrip().split(b"\n", 1)[0]
-    try:
-        event = wire.parse(first)
-    except ValueError:
+    event = wire.parsed(first, dict)
+    if event is None:
         return bool(_START.match(first))
     return (
-        isinstance(event, dict)
-        and event.get("type") == "session.start"
+        event.get("type") == "session.start"
         and "parentId" in event
         and isinstance(event.get("data"), dict)
         and isinstance(event["data"].get("sessionId"), str)
@@ -76,23 +83,18 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head` was held in the folder `project` or below it."""
-    match = _CWD.search(head)
-    try:
-        return match is not None and Path(str(wire.parse(match[1]))).is_relative_to(project)
-    except ValueError:
-        return False
+    return is_within(folder_of(head), project)
 
 
-def files(path: Path) -> Iterator[Path]:
-    """The session's events, and the other files in its folder: summaries of compactions, outputs, notes."""
-    yield path
+def more_files(path: Path) -> Iterator[Path]:
+    """The other files in the session's folder: summaries of compactions, outputs, notes."""
     if path.name == _EVENTS:
         yield from (file for file in sorted(path.parent.rglob("*")) if file.is_file() and file != path)
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of the session at `path` a store has that took those with these ids up to these positions."""
-    return lines_state(path, positions, _stem(Recording(path)), _MESSAGE)
+    return file_state(path, positions, _stem(Recording(path)), _MESSAGE)
 
 
 def events(recording: Recording) -> Iterator[Event]:
@@ -110,7 +112,7 @@ IMPORTER = Importer(
     grows=True,
     folders=folders,
     recordings=recordings,
-    files=files,
+    more_files=more_files,
     state=state,
 )
 
@@ -135,7 +137,7 @@ class _Session:
         self._after: set[str] = set()  # calls made since then
         self._compaction: Compacted | None = None  # one that waits for the results of its step
         self._keys: set[str] = set()
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def events(self, event: dict[str, Any], line: Line) -> Iterator[Event]:
         kind, data, time = text_in(event, "type"), event.get("data"), text_in(event, "timestamp")
@@ -225,8 +227,7 @@ class _Session:
             task = text_in(data, "toolCallId" if started else "parentToolCallId")
             task = task or (name if name in self._tools else "")
             label = text_in(data, "agentName")[:30] if started else ""
-            # Lower case, so that no two scopes differ by case only.
-            scope = name_rules.slug(f"agent-{label}-{name[-12:]}".lower(), "agent")
+            scope = name_rules.agent_scope(f"{label}-{name[-12:]}")
             while scope in {place[0] for place in self._agents.values()}:
                 scope = f"{scope}-{len(self._agents) + 1}"
             self._agents[name] = scope, task
@@ -366,10 +367,9 @@ class _Session:
                     text="Copilot left out its oldest messages here; they are imported as if they had stayed",
                     line=line.number,
                 )
-            case _ if kind.partition(".")[0] not in _KNOWN and kind not in self._warned:
-                self._warned.add(kind)
+            case _ if kind.partition(".")[0] not in _KNOWN:
                 label = display.one_line(kind, 40)
-                yield Warned(text=f"events of an unknown type are skipped: {label!r}", line=line.number)
+                yield from self._warning(f"events of an unknown type are skipped: {label!r}", line)
 
     def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
         """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
@@ -428,10 +428,7 @@ def _title(path: Path) -> str:
     match = _TITLE.search(text)
     value = match[1].strip() if match else ""
     if value[0:1] == '"':
-        try:
-            value = str(wire.parse(value))
-        except ValueError:
-            return ""
+        value = wire.parsed(value, str) or ""
     return "" if value[0:1] in "|>'" else value
 
 

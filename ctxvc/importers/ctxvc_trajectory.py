@@ -68,11 +68,8 @@ IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events), en
 
 
 def _header(recording: Recording, line: Line | None) -> dict[str, Any]:
-    try:
-        header = wire.parse(line.data) if line else None
-    except ValueError:
-        header = None
-    if not isinstance(header, dict) or header.get("format") != _VERSION:
+    header = wire.parsed(line.data, dict) if line else None
+    if header is None or header.get("format") != _VERSION:
         raise BadInput(f"{recording.path}: the first line is not a header of {_VERSION}")
     return header
 

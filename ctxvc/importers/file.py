@@ -213,6 +213,14 @@ def json_lines(lines: Iterable[Line]) -> Iterator[tuple[Line, Any]]:
         yield line, value
 
 
+def object_in(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that a program keeps beside its recordings; empty if there is none."""
+    try:
+        return wire.parsed(path.read_bytes(), dict) or {}
+    except OSError:
+        return {}
+
+
 def _legible(data: bytes) -> tuple[bytes, int]:
     """JSON text in UTF-8, and the number of bytes that were not UTF-8, which are escaped as lone surrogates.
 

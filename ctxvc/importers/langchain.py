@@ -46,7 +46,7 @@ def _messages(value: Any) -> list[Any]:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the list. Raises: BadInput if the file has no message."""
-    in_lines = fields_of(_value(recording.first_line())) is not None
+    in_lines = fields_of(wire.parsed(recording.first_line().decode("utf-8", "replace"), dict)) is not None
     stream = _lines(recording) if in_lines else _document(recording)
     # The first message tells the recording's id, and in a document, where none is being written, the second too.
     beginning: list[Entry | Warned] = []
@@ -88,13 +88,6 @@ def events(recording: Recording) -> Iterator[Event]:
 
 
 IMPORTER = documents.importer(FORMAT, sniff, single(events), JSON)
-
-
-def _value(line: bytes) -> Any:
-    try:
-        return wire.parse(line.decode("utf-8", "replace"))
-    except ValueError:
-        return None
 
 
 def _document(recording: Recording) -> Iterator[Entry | Warned]:

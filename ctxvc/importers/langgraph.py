@@ -172,9 +172,7 @@ class _Thread:
             messages = _messages(inner)
             if not messages:
                 continue
-            scope = name_rules.slug(
-                f"agent-{text_of(task.get('name'))[:30]}-{text_of(task.get('id'))[-12:]}".lower(), "agent"
-            )
+            scope = name_rules.agent_scope(f"{text_of(task.get('name'))[:30]}-{text_of(task.get('id'))[-12:]}")
             self._readers.setdefault(scope, Reader())
             earlier = self._paths.setdefault(scope, [])
             for name, message in _keyed(messages):

@@ -121,12 +121,7 @@ def _value(value: Any, depth: int = 0) -> Any:
 
 def structured(value: Any) -> Any:
     """The value of an attribute that many write as JSON in a string."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return wire.parse(value)
-    except ValueError:
-        return None
+    return wire.parsed(value, object) if isinstance(value, str) else value
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:

@@ -18,10 +18,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
-from ctxvc.forms.values import objects, taken_over, text_in, without
-from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.protocol import LINES, Importer, is_within, of_project, single
+from ctxvc.forms.values import objects, taken_over, text_in
+from ctxvc.importers.file import Line, Recording, json_lines, object_in
+from ctxvc.importers.protocol import LINES, Importer, WarnedOnce, folder_of, is_within, of_project, single
 
 FORMAT = "pi"
 
@@ -58,12 +59,9 @@ _USUAL_STOPS = frozenset({"", "stop", "toolUse"})
 
 def sniff(head: bytes) -> bool:
     """Whether a file that begins with `head` is a pi session."""
-    try:
-        header = wire.parse(head.lstrip().split(b"\n", 1)[0])
-    except ValueError:
-        return False
+    header = wire.parsed(head.lstrip().split(b"\n", 1)[0], dict)
     return (
-        isinstance(header, dict)
+        header is not None
         and header.get("type") == "session"
         and all(isinstance(header.get(key), str) for key in ("id", "timestamp", "cwd"))
     )
@@ -89,7 +87,7 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 def is_of_project(head: bytes, project: str) -> bool:
     """Whether the session that begins with `head` was held in the folder `project` or below it."""
-    return sniff(head) and is_within(text_in(wire.parse(head.lstrip().split(b"\n", 1)[0]), "cwd"), project)
+    return sniff(head) and is_within(folder_of(head), project)
 
 
 def events(recording: Recording) -> Iterator[Event]:
@@ -127,7 +125,7 @@ class _Session:
         self._above: dict[str, str] = {}  # the position before a message, by its key
         self._summaries: set[str] = set()  # keys of the messages that a compaction put in
         self._editable: dict[str, tuple[dict[str, Any], str]] = {}  # id of an entry → its message, and the role
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def read(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
         kind = text_in(entry, "type")
@@ -159,7 +157,7 @@ class _Session:
         elif kind == "session_info":
             yield from _told_later(title=text_in(entry, "name"))
         elif kind not in ("message", "custom_message", "branch_summary", "compaction"):
-            yield from self._unknown(f"entries of an unknown type are skipped: {display.one_line(kind, 40)!r}", line)
+            yield from self._warning(f"entries of an unknown type are skipped: {display.one_line(kind, 40)!r}", line)
         else:
             yield from self._spoken(entry, kind, key, line)
 
@@ -190,11 +188,6 @@ class _Session:
                 return self._position[parent], True
         return last, False
 
-    def _unknown(self, reason: str, line: Line) -> Iterator[Event]:
-        if reason not in self._warned:
-            self._warned.add(reason)
-            yield Warned(text=reason, line=line.number)
-
     def _spoken(self, entry: dict[str, Any], kind: str, key: str, line: Line) -> Iterator[Event]:
         """The events of an entry that is part of the prompt, at its place in the tree."""
         time, raw = text_in(entry, "timestamp"), entry.get("message") if kind == "message" else entry
@@ -206,7 +199,7 @@ class _Session:
             yield from self._system(raw)
             return
         if role not in _ROLES:
-            yield from self._unknown(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
+            yield from self._warning(f"messages with an unknown role are skipped: {display.one_line(role, 40)!r}", line)
             return
         position = self._position[key]
         if role in _EDITABLE:
@@ -243,7 +236,7 @@ class _Session:
         target, replacement = text_in(entry, "targetId"), entry.get("replacement")
         raw, role = self._editable.get(target, ({}, ""))
         if not role or not (replacement is None or isinstance(replacement, dict)):
-            yield from self._unknown("an edit of what no message is was skipped", line)
+            yield from self._warning("an edit of what no message is was skipped", line)
             return
         content = replacement.get("content") if replacement else None
         message = _message({**raw, "content": content}, role, target, "") if replacement else None
@@ -292,11 +285,7 @@ def _own_windows(path: Path) -> dict[str, int]:
     """model → window, as the file defines them that a person writes for pi; empty if the session lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "sessions":
         return {}
-    try:
-        defined = wire.parse((path.parents[2] / "models.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    providers = defined.get("providers") if isinstance(defined, dict) else None
+    providers = object_in(path.parents[2] / "models.json").get("providers")
     windows: dict[str, int] = {}
     for provider in providers.values() if isinstance(providers, dict) else ():
         for model in objects(provider.get("models")) if isinstance(provider, dict) else ():

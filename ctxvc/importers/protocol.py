@@ -1,7 +1,7 @@
-"""What every format's module or package offers: an `Importer`.
+"""The interface of every format: an `Importer`, and helpers for writing one.
 
-A recording may be a file that grows line by line, a document, or a database. Only its importer knows which: all others
-hand it a `Recording` and take events.
+A recording may be a file that grows line by line, a document, or a database. Only its importer knows which; everybody
+else hands it a `Recording` and receives events.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ctxvc.core.recording.events import Event
+from ctxvc.core.ledger import wire
+from ctxvc.core.recording.events import Event, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers.file import Recording
+from ctxvc.forms.values import text_in
+from ctxvc.importers.file import Line, Recording, object_in
 
 #: A recording as its conversations: for each the suffix of its name and id (empty for an only one), and its events.
 Conversations = Iterator[tuple[str, Iterator[Event]]]
@@ -30,7 +32,20 @@ JSON = (*LINES, ".json", ".json.gz")
 
 #: Bytes after the newest recorded one in which a message is looked for.
 _TAIL = 4_000_000
+_CWD = re.compile(rb'"cwd":\s*("(?:[^"\\]|\\.)*")')
 _MESSAGE = re.compile(rb'"role"\s*:\s*"(?:user|assistant)"')
+
+
+class WarnedOnce:
+    """Gives a warning about a line, once for each reason."""
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+
+    def __call__(self, reason: str, line: Line) -> Iterator[Warned]:
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            yield Warned(text=reason, line=line.number)
 
 
 class Stamp(NamedTuple):
@@ -60,13 +75,13 @@ def file_stamp(path: Path) -> Stamp:
     return Stamp(status.st_size, status.st_mtime_ns)
 
 
-def file_state(path: Path, positions: Mapping[str, int]) -> State:
-    """`state` of a file with JSON messages whose name ends in the recording's id."""
-    return lines_state(path, positions, Recording(path).stem, _MESSAGE)
-
-
-def lines_state(path: Path, positions: Mapping[str, int], name: str, message: re.Pattern[bytes]) -> State:
-    """`state` of a file of JSON lines, where `name` ends in the recording's id and `message` is in every message."""
+def file_state(
+    path: Path, positions: Mapping[str, int], name: str = "", message: re.Pattern[bytes] = _MESSAGE
+) -> State:
+    """`state` of a file of JSON lines: `message` is in every message, and `name`, else that of the file, ends in the
+    recording's id.
+    """
+    name = name or Recording(path).stem
     offset = max((offset for source, offset in positions.items() if name.endswith(source)), default=None)
     if offset is None:
         return "missing"
@@ -105,16 +120,21 @@ class Importer(msgspec.Struct, frozen=True, kw_only=True):
     """The recordings in one of the `folders` that have sessions of a project, without those `beside` others."""
     beside: Callable[[Path], list[Path]] = lambda _: []
     """The recordings of sub-agents that belong to the one at a path."""
-    files: Callable[[Path], Iterable[Path]] = lambda path: (path,)
-    """All files in which its program keeps the recording at a path, that one first."""
+    more_files: Callable[[Path], Iterable[Path]] | None = None
+    """The other files in which its program keeps the recording at a path, unless these are those `beside` it."""
     stamp: Callable[[Path], Stamp] = file_stamp
     """When and how the recording at a path last changed. Raises: OSError."""
     state: Callable[[Path, Mapping[str, int]], State] = file_state
     """How much of the recording at a path a store has that took those with these ids up to these positions."""
 
+    def files(self, path: Path) -> Iterator[Path]:
+        """All files in which its program keeps the recording at a path, that one first."""
+        yield path
+        yield from (self.more_files or self.beside)(path)
+
 
 def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[bytes, str], bool]) -> Iterator[Path]:
-    """The files of `project` among `paths`, as `is_of_project` judges by their first bytes."""
+    """The files among `paths` that `is_of_project` accepts for `project` by their first bytes."""
     for path in paths:
         try:
             if is_of_project(Recording(path).head(), str(project)):
@@ -123,7 +143,21 @@ def of_project(paths: Iterable[Path], project: Path, is_of_project: Callable[[by
             continue  # an unreadable file is of no project
 
 
+def folder_of(head: bytes) -> str:
+    """The folder that the first `cwd` in JSON names; empty if there is none."""
+    match = _CWD.search(head)
+    try:
+        return str(wire.parse(match[1])) if match else ""
+    except ValueError:
+        return ""
+
+
+def starting_call(path: Path) -> str:
+    """The id of the call that started the sub-agent whose file this is, as its host notes it beside it; else empty."""
+    return text_in(object_in(path.with_suffix(".meta.json")), "toolUseId")
+
+
 def is_within(folder: str, project: str) -> bool:
     """Whether a folder, as a recording of any system names it, is the project's or below it."""
     root = project.rstrip("/\\")
-    return folder.rstrip("/\\") == root or folder.startswith((root + "/", root + "\\"))
+    return folder != "" and (folder.rstrip("/\\") == root or folder.startswith((root + "/", root + "\\")))

@@ -9,28 +9,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ctxvc.core import display
-from ctxvc.core.ledger import name_rules, wire
+from ctxvc.core.ledger import name_rules
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import gemini
 from ctxvc.forms.gemini_edit import items
 from ctxvc.forms.values import text_in, text_of
+from ctxvc.importers import gemini_parts
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.gemini_cli import parts as gemini_parts
-from ctxvc.importers.protocol import LINES, Importer, State, is_within, lines_state, of_project, single
+from ctxvc.importers.protocol import (
+    LINES,
+    Importer,
+    WarnedOnce,
+    file_state,
+    folder_of,
+    is_within,
+    of_project,
+    single,
+    starting_call,
+)
 
 FORMAT = "qwen-code"
 
 _MISSING = ("the system prompt", "the tool definitions", "the reminder that Qwen Code puts before all")
 _MESSAGE = re.compile(rb'"message":\{"role":"(?:user|model)","parts":\[')
 _RECORD = re.compile(rb'\{"uuid":"[^"]*","parentUuid":(?:null|"[^"]*"),"sessionId":"')
-_CWD = re.compile(rb'"cwd":("(?:[^"\\]|\\.)*")')
 #: How a text begins that the host puts into a person's message, and the one from which on all are.
 _REMINDER, _FILES = "<system-reminder>", "\n--- Content from referenced files ---"
 
@@ -60,22 +70,12 @@ def _recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 
 def _is_of_project(head: bytes, project: str) -> bool:
-    folder = _CWD.search(head)
-    return sniff(head) and bool(_MESSAGE.search(head)) and bool(folder) and is_within(wire.parse(folder[1]), project)  # type: ignore[index]
+    return sniff(head) and bool(_MESSAGE.search(head)) and is_within(folder_of(head), project)
 
 
 def beside(path: Path) -> list[Path]:
     """The sub-agents of the session at `path`."""
     return sorted((path.parent.parent / "subagents" / path.stem).glob("*.jsonl")) if path.parent.name == "chats" else []
-
-
-def _files(path: Path) -> Iterator[Path]:
-    yield path
-    yield from beside(path)
-
-
-def _state(path: Path, positions: Mapping[str, int]) -> State:
-    return lines_state(path, positions, Recording(path).stem, _MESSAGE)
 
 
 def events(recording: Recording) -> Iterator[Event]:
@@ -94,8 +94,7 @@ IMPORTER = Importer(
     folders=_folders,
     recordings=_recordings,
     beside=beside,
-    files=_files,
-    state=_state,
+    state=partial(file_state, message=_MESSAGE),
 )
 
 
@@ -117,7 +116,7 @@ class _Session:
         self._records: dict[str, dict[str, Any]] = {}  # the `message` of each, by its key
         self._replies: dict[str, str] = {}  # key of a reply → that of its first part
         self._tools: dict[str, str] = {}  # call → tool
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def events(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
         identity, kind = text_in(record, "uuid"), text_in(record, "type")
@@ -149,7 +148,7 @@ class _Session:
         if record.get("isSidechain") is True:
             # Lower case, so that no two scopes differ by case only.
             self._scope = name_rules.slug(self._recording.stem.lower(), "agent")
-            self._task = _task(self._recording.path)
+            self._task = starting_call(self._recording.path)
         return Opened(
             format=FORMAT,
             source=session,
@@ -317,20 +316,6 @@ class _Session:
             end -= 1
         return retained[::-1], history[:end]
 
-    def _warning(self, reason: str, line: Line) -> Iterator[Event]:
-        if reason not in self._warned:
-            self._warned.add(reason)
-            yield Warned(text=reason, line=line.number)
-
 
 def _without_type(record: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name in ("timestamp", "provenance")}
-
-
-def _task(path: Path) -> str:
-    """The id of the call that started the sub-agent whose file this is."""
-    try:
-        about = wire.parsed(path.with_suffix(".meta.json").read_bytes(), dict)
-    except OSError:
-        about = None
-    return text_in(about or {}, "toolUseId")

@@ -157,7 +157,7 @@ class _Scopes:
         if scope is None and beginning:
             scope = self._beginnings.get((trace, beginning))
         if scope is None:
-            scope = name_rules.slug(f"agent-{agent[-12:]}".lower(), "agent") if trace in self._traces else ""
+            scope = name_rules.agent_scope(agent[-12:]) if trace in self._traces else ""
         self._traces.add(trace)
         self._agents[trace, agent] = scope
         if beginning:

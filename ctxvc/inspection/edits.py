@@ -15,12 +15,8 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.facts import NEW, OLD, PATHS
 
-_PATHS = (
-    "file_path", "path", "notebook_path", "filename", "file", "filePath", "relative_path", "file_name", "target_file",
-)  # fmt: skip
-_OLD = ("old_string", "old_str", "oldText", "oldString", "old_text", "oldStr", "old", "search")
-_NEW = ("new_string", "new_str", "newText", "newString", "new_text", "newStr", "new", "replace")
 _WHOLE = ("content", "contents", "file_text")
 _PART = ("insert_text", "new_source", "code_edit")
 _EVERY = ("replace_all", "replaceAll", "all")
@@ -172,9 +168,9 @@ def needle(line: str) -> bytes:
 
 
 def _changes(arguments: Mapping[str, Any]) -> Iterator[Change]:
-    path = _text(arguments, _PATHS) or ""
+    path = _text(arguments, PATHS) or ""
     for fields in (arguments, *_edits(arguments)):
-        own = _text(fields, _PATHS) or path
+        own = _text(fields, PATHS) or path
         if own:
             yield from _fields(own, fields)
     for text in _strings(arguments):
@@ -187,7 +183,7 @@ def _changes(arguments: Mapping[str, Any]) -> Iterator[Change]:
 
 
 def _fields(path: str, fields: Mapping[str, Any]) -> Iterator[Change]:
-    old, new = _text(fields, _OLD), _text(fields, _NEW)
+    old, new = _text(fields, OLD), _text(fields, NEW)
     if new is not None:
         every = any(fields.get(name) is True for name in _EVERY)
         # An editor's edit of nothing makes the file.
@@ -200,7 +196,7 @@ def _fields(path: str, fields: Mapping[str, Any]) -> Iterator[Change]:
 
 def _text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     """The first of these fields that is a text: of the paths, one that is not empty."""
-    texts = (value for name in names if isinstance(value := fields.get(name), str) and (value or names is not _PATHS))
+    texts = (value for name in names if isinstance(value := fields.get(name), str) and (value or names is not PATHS))
     return next(texts, None)
 
 

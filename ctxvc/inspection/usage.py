@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ctxvc.core.display import one_line, path_fitted
 from ctxvc.core.ledger import caption, wire
+from ctxvc.core.ledger.facts import PATHS
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import Cost
@@ -34,7 +35,6 @@ class Threshold(NamedTuple):
 
 #: Columns of a turn's first words.
 _WORDS = 80
-_PATHS = ("file_path", "path", "notebook_path", "filename", "file")
 
 
 def categories(
@@ -102,7 +102,7 @@ def _openers(ledger: Ledger) -> dict[int, str]:
 def _file(arguments: bytes) -> str:
     """The file that a call is about; empty if it names none."""
     value = wire.parse(arguments)
-    for name in _PATHS:
+    for name in PATHS:
         match value.get(name) if isinstance(value, dict) else None:
             case str(path) if path.strip():
                 return path_fitted(one_line(path, len(path) + 1), 200)

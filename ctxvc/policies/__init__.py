@@ -14,7 +14,7 @@ from ctxvc.policies.composed import Composed, after, joined
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
-from ctxvc.policies.knobs import _given_values, _typed, knob_units, knobs, word
+from ctxvc.policies.knobs import knob_units, knob_values, knobs, typed, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.run import actor_name, ask_plan, ask_timing, guard_errors, own_name
@@ -132,13 +132,13 @@ def _part(spec: str, kinds: tuple[type[Policy], ...], ask: Ask | None, load: Loa
             )
             raise BadInput(wrong, hint=f"available: {', '.join(by_name)}")
         kind = by_name[name]
-    given_knobs = _given_values(kind, values)
+    given_knobs = knob_values(kind, values)
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     more = {"ask": ask} if ask and "ask" in types else {}
 
     def build() -> Policy:
         try:
-            policy = kind(**{knob: _typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
+            policy = kind(**{knob: typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
             raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
         policy.terms()  # what fails there is told at once, and not in the middle of a session

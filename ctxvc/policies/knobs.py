@@ -43,7 +43,7 @@ def _unit(kind: Any) -> str:
     return knob.unit if knob else ""
 
 
-def _given_values(kind: type[Policy], spec: str) -> dict[str, Any]:
+def knob_values(kind: type[Policy], spec: str) -> dict[str, Any]:
     """`knob=value,knob=value` as knob → value, still as words. Raises: BadInput."""
     usual = knobs(kind)
     values: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def word(value: Any) -> str:
     return text
 
 
-def _typed(knob: str, value: str, kind: Any) -> Any:
+def typed(knob: str, value: str, kind: Any) -> Any:
     """Raises: BadInput."""
     try:
         return msgspec.convert(value, kind, strict=False)

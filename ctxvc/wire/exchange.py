@@ -1,4 +1,4 @@
-"""A request to a model that passed, with its answer; and how a copy of both is made while they pass."""
+"""Requests to a model and their answers, and how both are copied while they pass through."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LAST_EVENT = re.compile(rb"(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|r
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A request that passed, and its answer.
+    """A request that was forwarded, with its answer.
 
     `path` is the client's, below the proxy's key and without the query; `headers` are those of the request that are
     kept, in lower case. `body` and `answer` are decoded, as far as they arrived; `whole` says that the answer came to
@@ -97,9 +97,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Managed(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes to the model next. `body` is empty for nothing else: the client's own request, or no continuation.
+    """What the model is sent next. An empty `body` means the client's own request, or no continuation.
 
-    `tools` are the names of the tools whose calls are answered here: the client has not got them, and sees no call.
+    `tools` names the tools whose calls are answered here. The client does not have them, and sees none of their calls.
     """
 
     body: bytes = b""

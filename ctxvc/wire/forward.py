@@ -1,4 +1,4 @@
-"""Where a request goes, and what its head is there. Pure: nothing is sent here."""
+"""Routes requests to their upstreams, and rewrites their heads. Pure: nothing is sent here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ctxvc.errors import BadInput
+from ctxvc.forms import form
 
 #: The providers' own API hosts. `codex` is what Codex asks with a ChatGPT login.
 HOSTS: Mapping[str, str] = {
@@ -27,15 +28,6 @@ _VERSIONED = ("openai", "codex")
 
 _URL = re.compile(r"(https?)://(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?(/[!-~]*)?", re.I | re.A)
 
-#: Calls of a model, by the end of their path: what is recorded. Before OpenAI's, `/v1` may be of the base URL.
-_CALLS: Sequence[tuple[str, re.Pattern[str]]] = (
-    ("anthropic", re.compile(r"/v1/messages(?:/count_tokens)?$")),
-    ("openai", re.compile(r"/(?:chat/completions|responses(?:/compact)?)$")),
-    (
-        "gemini",
-        re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/[^/]+:(?:generateContent|streamGenerateContent|countTokens)$"),
-    ),
-)
 #: Other paths that tell their provider.
 _PATHS = (("/v1/messages", "anthropic"), ("/v1beta", "gemini"), ("/v1alpha", "gemini"))
 #: What a header tells, where the path is one that several providers have.
@@ -109,19 +101,11 @@ def _set(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def call(path: str) -> tuple[str, str] | None:
-    """Provider and path of a call of a model, as its API has it: `openai`, `/v1/responses`; None for other requests."""
-    for name, pattern in _CALLS:
-        if match := pattern.search(path):
-            return name, f"/v1{match[0]}" if name in _VERSIONED else match[0]
-    return None
-
-
 def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, str], fixed: str = "") -> Route:
-    """Where a request goes whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
+    """The route of a request whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
 
-    What has no upstream's name in front goes where its path says, else where its headers say. With `fixed`, everything
-    goes to that one. `headers` have names in lower case.
+    Without an upstream's name in front, the path decides, or else the headers, whose names are in lower case. With
+    `fixed`, everything goes to that upstream.
     """
     path, mark, query = target.partition("?")
     first, _, below = path[1:].partition("/")
@@ -141,14 +125,14 @@ def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, 
 def _provider(path: str, headers: Mapping[str, str]) -> str:
     if _ACCOUNT in headers:
         return "codex"
-    if model_call := call(path):
-        return model_call[0]
+    if call := form.call(path):
+        return call.provider
     by_path = next((name for beginning, name in _PATHS if path.startswith(beginning)), "")
     return by_path or next((name for header, name in _HEADERS if header in headers), "openai")
 
 
 def with_body(headers: Sequence[tuple[bytes, bytes]], length: int, *, plain: bool = False) -> list[tuple[bytes, bytes]]:
-    """The headers of a request that has another body, of that length; a `plain` answer is one without an encoding."""
+    """The headers of a request for another body of this length. `plain` asks for an answer without an encoding."""
     changed = {b"content-length": b"%d" % length, **({b"accept-encoding": b"identity"} if plain else {})}
     present = {name.lower() for name, _ in headers}
     passing = [(name, changed.get(name.lower(), value)) for name, value in headers if name.lower() not in _BODYS]

@@ -1,4 +1,4 @@
-"""A client of the HTTP library that the SDKs use, which records what passes: no server, no other process."""
+"""HTTP clients for the SDKs that record every request and answer, without a server or another process."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def http_client(
     policy: str = POLICY,
     **options: Any,
 ) -> httpx2.Client:
-    """A client for `anthropic.Anthropic(http_client=…)`, `openai.OpenAI(http_client=…)` and whatever else takes one.
+    """An HTTP client for `anthropic.Anthropic(http_client=…)`, `openai.OpenAI(http_client=…)` and the like.
 
-    Requests to a model are recorded with their answers, in the store at the path `store`, else in the project's, which
-    is the nearest from the working folder upwards and is made if there is none; in the session of that name, if one is
-    given. With a `budget`, in tokens, prompts are kept below it by the `policy`. All else is as without: `options` are
-    those of `httpx2.Client`. What is still in the queue is recorded by `close`, and when the program ends.
+    It records requests to a model with their answers, in the store at the path `store`, or in the project's: the
+    nearest one from the working folder upwards, created if there is none. `session` names the session to record in.
+    With a `budget` in tokens, the `policy` keeps prompts below it. `options` are those of `httpx2.Client`, and nothing
+    else changes. `close`, and the end of the program, record what is still in the queue.
 
-    Raises: BadInput for a policy that is none.
+    Raises: BadInput for an unknown policy.
     """
     return _Client(_opened(store, session, budget, policy), options)
 
@@ -111,7 +111,7 @@ class _Recording:
 
     def request(self, request: httpx2.Request) -> Future[Managed] | None:
         """What goes out instead, if the recorder is asked."""
-        call = forward.call(request.url.path) if request.method == "POST" else None
+        call = form.call(request.url.path) if request.method == "POST" else None
         if call is None or _PART in request.extensions:
             return None
         try:
@@ -119,14 +119,14 @@ class _Recording:
         except httpx2.RequestNotRead:
             return None  # an upload
         headers = _pairs(request.headers)
-        copy = Copy(*call, headers, record=self._recorder.record, report=self.failed)
+        copy = Copy(call.provider, call.path, headers, record=self._recorder.record, report=self.failed)
         copy.sent(body)
         request.extensions[_COPY] = copy
-        if not self._recorder.manages or not is_asked(call[1]) or len(body) > LARGEST:
+        if not self._recorder.manages or not is_asked(call.path) or len(body) > LARGEST:
             return None
         try:
             body = decoded(body, request.headers.get("content-encoding", ""))
-            question = requested(copy, *call, dict(request.headers), body)
+            question = requested(copy, call.provider, call.path, dict(request.headers), body)
             request.extensions[_QUESTION] = question
             return self._recorder.ask(question)
         except ValueError:

@@ -1,7 +1,7 @@
-"""A conversation inside a budget: what a client's request becomes before it goes to the model, and who answers what.
+"""Keeps a conversation's prompts inside a budget: edits a client's request before it goes to the model.
 
-A client sends its whole history each time. What the ledger says of its blocks is done to the client's own messages, so
-that what stays keeps its bytes and the next prompt begins as this one did.
+A client sends its whole history each time. The ledger's edits are applied to the client's own messages, so that what
+stays keeps its bytes and the next prompt begins as this one did.
 
 The model may call tools that the client has not got. Such a call and its result pass *aside*: they are in the prompt
 behind the message that they came after, and in nothing that the client gets.
@@ -170,7 +170,7 @@ class ManagedConversation(Conversation):
     # --- a request
 
     def request(self, requested: Requested, prompt: Prompt) -> Managed:
-        """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
+        """The request that goes to the model. Raises: CtxvcError where the client's own has to go instead."""
         self._refresh()
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
@@ -200,14 +200,14 @@ class ManagedConversation(Conversation):
         return self.form.spliced(body, [*unseen, *range(len(prompt.messages))], ())
 
     def count_body(self, requested: Requested, prompt: Prompt) -> Managed:
-        """The prompt as it would go out now, to be counted; nothing is recorded. Raises: CtxvcError."""
+        """The prompt as it would be sent now, for counting; records nothing. Raises: CtxvcError."""
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
         self._locate(redacted)
         return Managed(body=self._outgoing(requested.body, prompt, redacted))
 
     def tools(self, prompt: Prompt) -> list[dict[str, Any]]:
-        """The tools of ours that the model gets: from the first request on, or never."""
+        """Our tools that the model gets. They are fixed by the first request."""
         if self._tools is None:
             recorded = self.stored.system_and_tools()[1]
             offered = self._policy.terms_in(self.session.budget.window).tools
@@ -219,7 +219,7 @@ class ManagedConversation(Conversation):
         return self._tools
 
     def prompt_of(self, number: int) -> Prompt | None:
-        """The prompt of a request that is out; None for one that is not managed."""
+        """The prompt of a pending request; None for one that is not managed."""
         sent = self._sent.get(number)
         return sent.own if sent else None
 
@@ -443,7 +443,7 @@ class ManagedConversation(Conversation):
     # --- what comes back
 
     def answer(self, answered: Answered) -> Managed:
-        """Takes in an answer of the model; returns the continuation, if all its calls are ours. Raises: CtxvcError."""
+        """Records an answer of the model; returns the continuation if all its calls are ours. Raises: CtxvcError."""
         sent = self._sent[answered.number]
         reply = self.form.reply(answered.answer, stream=answered.stream)
         if not (answered.whole and reply.complete):
@@ -468,7 +468,7 @@ class ManagedConversation(Conversation):
         return Managed(body=body)
 
     def finish(self, call: Call) -> None:
-        """Takes in what the client got in the end. Raises: CtxvcError; then it is not recorded."""
+        """Records what the client received in the end. Raises: CtxvcError; then nothing is recorded."""
         sent = self._sent.pop(call.exchange.number)
         if call.reply is None or not call.reply.complete:
             self.unfinished = call if call.reply and call.reply.messages and not sent.answered else None
@@ -550,7 +550,7 @@ class ManagedConversation(Conversation):
 
 
 def tools_of(management: Management, prompt: Prompt) -> list[dict[str, Any]]:
-    """The tools of ours that a conversation gets which begins with this prompt."""
+    """Our tools for a conversation that begins with this prompt."""
     if not management.tools:
         return []
     window = models.window_under(Budget(management.budget), prompt.model)

@@ -1,4 +1,4 @@
-"""The course of a managed request with tools of ours: the model's answers → the client's. Without I/O."""
+"""Turns the model's answers to a managed request with our tools into one answer for the client. Without I/O."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _numbers = itertools.count(1)
 
 
 def is_asked(path: str) -> bool:
-    """Whether requests to a path have a prompt to manage: calls of a model, and counts of their tokens."""
+    """Whether requests to a path carry a prompt to manage: calls of a model, and counts of its tokens."""
     return form.of(path) is not None or path.endswith(("/count_tokens", ":countTokens"))
 
 
 def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], body: bytes) -> Requested:
-    """A request as a recorder is asked about it, with its decoded body; its copy gets its number."""
+    """The question to a recorder about a request with this decoded body; `copy` gets its number."""
     copy.number = next(_numbers)
     return Requested(
         number=copy.number,

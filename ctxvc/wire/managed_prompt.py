@@ -1,5 +1,8 @@
-"""Which blocks a client's messages are, and the messages of a managed prompt: the client's own, as the ledger has their
-blocks, and texts of ours among them. A call and its result go by the call's id, a text by itself."""
+"""Matches a client's messages to blocks, and builds the messages of a managed prompt from them.
+
+These are the client's own messages, edited as the ledger says, with texts of ours among them. A call and its result are
+matched by the call's id, a text by its content.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +189,7 @@ class Places:
         self._messages: dict[str, int] = {}  # block → the number of its message
 
     def locate(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
-        """Finds the blocks of the messages among the rows, which are all of the session's in their order."""
+        """Matches the messages to blocks. `rows` are all of the session's, in order."""
         if list(prints[: len(self._prints)]) != self._prints:
             self._forget()
         for row in rows:
@@ -206,7 +209,7 @@ class Places:
                 self._find(number, parts)
 
     def recorded_since(self, block: int) -> set[_Key]:
-        """The keys of all parts whose block is newer than this number."""
+        """The keys of all parts whose block has a higher number than this one."""
         return {
             key(part)
             for parts, blocks in zip(self._parts, self.blocks, strict=True)

@@ -1,4 +1,4 @@
-"""The model's answers to a managed request, passing to the client as one."""
+"""Passes the model's answers to a managed request to the client, as one answer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 class Passage:
-    """Asks the model, passes what it answers, and asks again as long as only our tools are called."""
+    """Asks the model and passes on its answer, and asks again for as long as it calls only our tools."""
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ import h11
 
 from ctxvc import loopback
 from ctxvc.errors import Refused
+from ctxvc.forms import form
 from ctxvc.wire import forward
 from ctxvc.wire.answer import HEAD, Answer
 from ctxvc.wire.exchange import Copy, Recorder, decoded
@@ -194,9 +195,10 @@ class Client:
             upstream = await self._connect(route.upstream, reading)
         except OSError as error:
             return await self._unreachable(route.upstream, error)
-        call = forward.call(route.path) if request.method == b"POST" else None
-        copy = self._proxy.copy(route.upstream.name, call[1], headers) if call else None
-        return await self._forward(reading, Incoming(request, headers, route, call[1] if call else "", copy), upstream)
+        call = form.call(route.path) if request.method == b"POST" else None
+        path = call.path if call else ""
+        copy = self._proxy.copy(route.upstream.name, path, headers) if path else None
+        return await self._forward(reading, Incoming(request, headers, route, path, copy), upstream)
 
     async def _forward(self, reading: h11.Connection, incoming: Incoming, upstream: Connection) -> bool:
         """Passes a request as it is, and its answer. Raises: Disconnected, OSError."""

@@ -1,4 +1,4 @@
-"""Who sent a request, as far as it says: the client, its conversation, the sub-agent in it."""
+"""Reads from a request who sent it: the client, its conversation, and the sub-agent in it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _SUMMARIES = (b"CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",)
 
 
 def asks_for_summary(prompt: Prompt) -> bool:
-    """Whether the newest message asks for a summary that the client is to go on from."""
+    """Whether the newest message asks for a summary from which the client will continue."""
     newest = wire.compact(prompt.messages[-1]) if prompt.messages else b""
     return any(text in newest for text in _SUMMARIES)
 

@@ -1,12 +1,11 @@
-"""Whose a request is: the session and the scope that an exchange is recorded in.
+"""Finds the session and the scope that an exchange is recorded in.
 
-A request belongs to the conversation that its client names, else to the one whose newest prompt it begins with.
+A request belongs to the conversation that its client names, or else to the one whose newest prompt it begins with.
 Sub-agents are scopes; calls beside a conversation, such as for a title or a summary, are steps of the scope `side`.
 """
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -20,7 +19,7 @@ from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.recording.continued import Continued, beginning
 from ctxvc.core.recording.events import Exported
 from ctxvc.errors import BadInput, CtxvcError
-from ctxvc.forms.form import Form, Prompt, Reply, of
+from ctxvc.forms.form import Form, Prompt, Reply, call, of
 from ctxvc.store import exports
 from ctxvc.store.format import live_format
 from ctxvc.store.ingest import base_of
@@ -46,8 +45,6 @@ _REDIRECTED = 300
 _COUNT = "/count_tokens"
 _NONE = Likeness(False, 0)
 _CONTINUED = "another agent went on from here"
-#: Gemini's requests name their model in the path only.
-_MODEL = re.compile(r".*/models/([^/:]+):")
 
 
 class _Session:
@@ -153,7 +150,7 @@ class Sessions:
         return self._store
 
     def request(self, requested: Requested) -> Managed:
-        """What goes to the model for a request. Raises: CtxvcError where the client's own has to go."""
+        """The request that goes to the model. Raises: CtxvcError where the client's own has to go instead."""
         counts = requested.path.endswith(_COUNT)
         form = of(requested.path.removesuffix(_COUNT))
         if self._management is None or form is None or trouble.is_paused(self.store.path):
@@ -181,7 +178,7 @@ class Sessions:
         return best.count_body(requested, prompt) if isinstance(best, ManagedConversation) else Managed()
 
     def answer(self, answered: Answered) -> Managed:
-        """What goes to the model after an answer of it: a continuation, or nothing. Raises: CtxvcError."""
+        """The continuation that the model is sent after an answer, if there is one. Raises: CtxvcError."""
         conversation = self._managed.get(answered.number)
         return conversation.answer(answered) if conversation and answered.status < _REDIRECTED else Managed()
 
@@ -213,7 +210,7 @@ class Sessions:
         return any(is_recorded(self.store, name, scope, call, form) for name in names for scope in newest[name])
 
     def unfinished(self) -> list[Exchange]:
-        """Exchanges that were taken and are not on the disk: their reply broke off, and may be asked for again."""
+        """Exchanges not yet on the disk, because their reply broke off and may be asked for again."""
         conversations = (item for session in self._open.values() for item in session.conversations.values())
         return [item.unfinished.exchange for item in conversations if item.unfinished]
 
@@ -381,8 +378,9 @@ def _sender(request: Requested | Exchange) -> Sender:
 
 def _prompt(exchange: Requested | Exchange, form: Form) -> Prompt:
     prompt = form.prompt(exchange.body)
-    by_path = _MODEL.match(exchange.path)
-    return msgspec.structs.replace(prompt, model=by_path[1]) if by_path and not prompt.model else prompt
+    if prompt.model or not (requested := call(exchange.path)):
+        return prompt
+    return msgspec.structs.replace(prompt, model=requested.model)  # Gemini's requests name it there only
 
 
 def _reply(exchange: Exchange, form: Form) -> Reply | None:

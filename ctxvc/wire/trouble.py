@@ -1,5 +1,7 @@
-"""What a person and a recorder tell each other of a store, beside it: why something was not recorded, as the store may
-be the reason; and whether prompts are managed for now."""
+"""Notes beside a store, for a person and a recorder: why something was not recorded, and whether managing is paused.
+
+They are not inside the store, which may itself be the reason.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _PAUSED = ".paused"
 
 
 def sentence(reason: str) -> str:
-    """The reason with what it is the reason for."""
+    """A sentence that says what was not recorded, and why."""
     return reason if reason.startswith(UNMANAGED) else f"forwarded, but not recorded: {reason}"
 
 
@@ -42,13 +44,13 @@ def reported(store: Path) -> str:
 
 
 def forget(store: Path) -> None:
-    """Forgets the reason: what comes next tells whether it still holds."""
+    """Removes the reason; the next exchange shows whether it still holds."""
     with suppress(CtxvcError, OSError):
         _path(store).unlink(missing_ok=True)
 
 
 def pause(store: Path, *, paused: bool) -> None:
-    """Turns managing off, or on again, for what records into a store. Raises: CtxvcError, OSError."""
+    """Pauses or resumes managing for everything that records into a store. Raises: CtxvcError, OSError."""
     path = _path(store, make=True, suffix=_PAUSED)
     if paused:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -58,7 +60,7 @@ def pause(store: Path, *, paused: bool) -> None:
 
 
 def is_paused(store: Path) -> bool:
-    """Whether clients' own requests go out, whatever the budget."""
+    """Whether managing is paused: clients' own requests are sent, whatever the budget."""
     with suppress(CtxvcError, OSError):
         return _path(store, suffix=_PAUSED).exists()
     return False

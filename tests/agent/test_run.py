@@ -607,7 +607,7 @@ def test_what_is_asked_beside_the_conversation_reads_the_cached_prompt(tmp_path:
             run.go(session, setup(tmp_path, model))
             asked(session, "and on")
             live = Adapter(session).request()
-            answer = model.ask(MODEL, lambda _: live)(session.view(), "Make a plan.")
+            answer = model.ask(live, "Make a plan.")
         assert answer.text == "<plan/>"
         assert answer.tokens > 0
         sent = api.bodies[-1]

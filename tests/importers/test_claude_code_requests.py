@@ -15,7 +15,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.request import request
 from ctxvc.core.recording.events import Compacted, Said, Sent, Warned
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from ctxvc.session import proof
 from ctxvc.session.session import Session
@@ -281,8 +281,10 @@ def test_where_the_record_is_damaged_the_lines_tell(store: Store, tmp_path: Path
     ],
 )
 def test_lines_of_any_form_are_named_and_do_no_harm(tmp_path: Path, line: bytes) -> None:
-    plain = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)))))
-    with_line = list(read.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:]))))
+    plain = list(claude_code.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)))))
+    with_line = list(
+        claude_code.events(Recording(changed(tmp_path, TOOLS, *lines(TOOLS)[:2], line, *lines(TOOLS)[2:])))
+    )
 
     assert [event for event in with_line if isinstance(event, Warned)]
     assert [event.message for event in with_line if isinstance(event, Said)] == [
@@ -295,8 +297,8 @@ def test_a_request_without_a_persons_words_is_not_the_one_that_was_sent(tmp_path
     for line in made:
         if line["type"] == "user" and line["message"]["content"] == "Ask an agent.":
             line["message"]["content"] = "Ask two agents."
-    reworded = list(read.events(Recording(changed(tmp_path, TOOLS, *made))))
-    plain = list(read.events(Recording(TOOLS)))
+    reworded = list(claude_code.events(Recording(changed(tmp_path, TOOLS, *made))))
+    plain = list(claude_code.events(Recording(TOOLS)))
 
     counts = [sum(isinstance(event, Sent) for event in events) for events in (plain, reworded)]
     assert counts == [6, 5]
@@ -372,7 +374,7 @@ def test_what_a_plugin_gives_back_is_the_blocks_that_it_was(store: Store, path: 
     assert (result.state, result.removed_by) == ("archived", "plugin:unknown")
     assert result.stub == "[ctxvc: archived as B2@3fa9c1; ctxvc recover B2@3fa9c1]"
     assert {group.removed_by for group in snapshot.ledger.groups.values()} == {"plugin:unknown"}
-    compactions = [e for e in read.events(Recording(path)) if isinstance(e, Compacted)]
+    compactions = [e for e in claude_code.events(Recording(path)) if isinstance(e, Compacted)]
     assert [(event.actor, event.summary) for event in compactions] == [("plugin:unknown", ())] * 2
 
 

@@ -20,8 +20,7 @@ from ctxvc import importers
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
 from ctxvc.errors import BadInput
-from ctxvc.importers import FORMATS
-from ctxvc.importers.claude_code import read as claude_code
+from ctxvc.importers import FORMATS, claude_code
 from ctxvc.importers.file import Recording
 from ctxvc.recording.files import import_paths
 from ctxvc.store.store import Store

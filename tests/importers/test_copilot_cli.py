@@ -291,7 +291,10 @@ def test_the_sessions_of_a_project_are_told_from_others(tmp_path: Path) -> None:
         ("copilot-cli", "a/events.jsonl"),
         ("copilot-cli", "c.jsonl"),
     ]
-    assert [path.name for path in copilot_cli.files(state / "a" / "events.jsonl")] == ["events.jsonl", "001.md"]
+    assert [path.name for path in copilot_cli.IMPORTER.files(state / "a" / "events.jsonl")] == [
+        "events.jsonl",
+        "001.md",
+    ]
 
 
 def test_how_much_of_a_session_a_store_has_is_told_by_its_folder(tmp_path: Path) -> None:

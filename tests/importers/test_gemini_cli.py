@@ -12,8 +12,8 @@ import pytest
 
 from ctxvc import importers
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
+from ctxvc.importers import gemini_cli
 from ctxvc.importers.file import Recording
-from ctxvc.importers.gemini_cli import read as gemini_cli
 from ctxvc.recording.files import files_below, import_paths
 from ctxvc.store.store import Store
 from tests.making.events import messages

@@ -15,8 +15,8 @@ from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.prompt.request import request
 from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.errors import BadInput
+from ctxvc.importers import openhands
 from ctxvc.importers.file import Recording
-from ctxvc.importers.openhands import read
 from ctxvc.recording.files import files_below, import_paths
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -42,7 +42,7 @@ def written(folder: Path, *events: Any, state: Any = STATE) -> Path:
 
 
 def events_of(path: Path) -> list[Event]:
-    return [event for _, stream in read.IMPORTER.conversations(Recording(path)) for event in stream]
+    return [event for _, stream in openhands.IMPORTER.conversations(Recording(path)) for event in stream]
 
 
 def system(text: str = "Be brief.", **fields: Any) -> dict[str, Any]:
@@ -342,29 +342,29 @@ def test_the_command_lines_conversations_of_a_project_are_found(tmp_path: Path) 
     assert ("openhands", ours) in recordings
     assert len([name for name, _ in recordings if name == "openhands"]) == 1
     assert home / ".openhands" / "conversations" in folders
-    assert read.folders(project, home, {"OPENHANDS_CONVERSATIONS_DIR": "/x"}) == [Path("/x")]
-    assert read.folders(project, home, {"OPENHANDS_PERSISTENCE_DIR": "/y"}) == [Path("/y/conversations")]
+    assert openhands.folders(project, home, {"OPENHANDS_CONVERSATIONS_DIR": "/x"}) == [Path("/x")]
+    assert openhands.folders(project, home, {"OPENHANDS_PERSISTENCE_DIR": "/y"}) == [Path("/y/conversations")]
 
 
 def test_how_much_of_it_a_store_has_is_told_by_the_newest_events(tmp_path: Path) -> None:
     path = written(tmp_path / "c", message("a", "one"), message("b", "two"), {"id": "p", "kind": "PauseEvent"})
 
-    assert read.state(path, {}) == "missing"
-    assert read.state(path, {"5f3c-1": 1}) == "grown"
-    assert read.state(path, {"5f3c-1": 2}) == "whole"
+    assert openhands.state(path, {}) == "missing"
+    assert openhands.state(path, {"5f3c-1": 1}) == "grown"
+    assert openhands.state(path, {"5f3c-1": 2}) == "whole"
     path.write_text("{")
-    assert read.state(path, {"c": 2}) == "whole"
-    assert read.state(written(tmp_path / "empty"), {"5f3c-1": 2}) == "whole"
+    assert openhands.state(path, {"c": 2}) == "whole"
+    assert openhands.state(written(tmp_path / "empty"), {"5f3c-1": 2}) == "whole"
 
 
 def test_its_stamp_changes_with_every_event(tmp_path: Path) -> None:
     path = written(tmp_path, message("a", "one"))
-    first = read.stamp(path)
+    first = openhands.stamp(path)
     written(tmp_path, message("a", "one"), message("b", "two"))
 
-    assert read.stamp(path) != first
-    assert next(iter(read.files(path))).name == "base_state.json"
-    assert len(list(read.files(path))) == 3
+    assert openhands.stamp(path) != first
+    assert next(iter(openhands.IMPORTER.files(path))).name == "base_state.json"
+    assert len(list(openhands.IMPORTER.files(path))) == 3
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

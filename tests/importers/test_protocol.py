@@ -38,7 +38,7 @@ def test_every_module_of_a_format_is_registered() -> None:
     modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
 
     shared = {"__init__", "documents", "file", "langchain_messages", "protocol", "request_log"}
-    shared |= {"traced_messages", "traces"}
+    shared |= {"gemini_parts", "traced_messages", "traces"}
     assert modules - shared == {name.replace("-", "_") for name in importers.FORMATS}
 
 
@@ -81,12 +81,12 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
             yield path
 
 
-def files(path: Path) -> list[Path]:
-    return [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+def more_files(path: Path) -> list[Path]:
+    return [file for file in (path.with_name(path.name + "-wal"),) if file.exists()]
 
 
 def stamp(path: Path) -> Stamp:
-    status = [file.stat() for file in files(path)]
+    status = [file.stat() for file in (path, *more_files(path))]
     return Stamp(sum(file.st_size for file in status), max(file.st_mtime_ns for file in status))
 
 
@@ -106,7 +106,7 @@ NOTEBOOK = Importer(
     grows=True,
     folders=lambda _project, home, _env: [home / ".notebook"],
     recordings=recordings,
-    files=files,
+    more_files=more_files,
     stamp=stamp,
     state=state,
 )

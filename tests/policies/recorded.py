@@ -18,7 +18,7 @@ from ctxvc.core.plan import Rehearsal, View
 from ctxvc.core.prompt.outline import Bodies, Slot, pieces
 from ctxvc.core.recording.events import Said
 from ctxvc.core.view.budget import Budget
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.ctxvc_trajectory import events
 from ctxvc.importers.file import Recording
 
@@ -142,7 +142,7 @@ def transcript() -> tuple[Message, ...]:
     """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
     merged: list[Message] = []
     replies: dict[str, int] = {}  # reply → where it is in `merged`
-    for event in read.own_events(Recording(TRANSCRIPT)):
+    for event in claude_code.own_events(Recording(TRANSCRIPT)):
         if not isinstance(event, Said) or event.scope:
             continue
         at = replies.setdefault(event.message.reply, len(merged)) if event.message.reply else len(merged)

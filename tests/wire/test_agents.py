@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ctxvc.errors import BadInput
+from ctxvc.forms import form
 from ctxvc.wire import agents, forward
 from ctxvc.wire.agents import AGENTS, ANY
 from ctxvc.wire.exchange import identifying
@@ -43,10 +44,10 @@ ROUTES: list[tuple[str, dict[str, str], str, str | None]] = [
 @pytest.mark.parametrize(("target", "headers", "url", "recorded"), ROUTES)
 def test_a_path_leads_to_its_provider(target: str, headers: dict[str, str], url: str, recorded: str | None) -> None:
     route = forward.route(forward.upstreams({}, {}), target, headers)
-    call = forward.call(route.path)
+    call = form.call(route.path)
 
     assert f"{route.upstream.authority}{route.target}" == url
-    assert (call[1] if call else None) == recorded
+    assert (call.path if call else None) == recorded
 
 
 def test_upstreams_are_what_is_said_else_what_the_environment_says() -> None:
@@ -93,7 +94,7 @@ def test_a_base_url_of_each_agent_leads_where_its_own_led(name: str) -> None:
                 base = agents.settings(agent, URLS, env).env[variable]
                 route = forward.route(routes, f"{base}{path}".removeprefix(ADDRESS), {})
                 assert f"https://{route.upstream.authority}{route.target}" == f"{own}{path}", variable
-                assert forward.call(route.path)
+                assert form.call(route.path)
 
 
 def test_an_agent_that_would_not_be_recorded_is_told_why() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.importers.claude_code.read import events as claude_code_events
+from ctxvc.importers.claude_code import events as claude_code_events
 from ctxvc.importers.file import Recording
 from ctxvc.store.ingest import ingest
 from ctxvc.store.log.stored_session import StoredSession

@@ -49,6 +49,21 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     more: int = 0
     unfinished: str = ""
 
+    @property
+    def text(self) -> str:
+        """The matches as a model is shown them; empty if there are none."""
+        lines: list[str] = []
+        for match in self.found:
+            lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
+            if match.more:
+                lines.append(f"  (and {match.more:,} more lines in it)")
+        if self.more:
+            many = f"{self.more:,}" + (" or more" if self.more == COUNTED else "")
+            lines.append(f"({many} more blocks match: narrow the search)")
+        if self.unfinished:
+            lines.append(f"({self.unfinished})")
+        return "\n".join(lines)
+
 
 def search(
     stored: StoredSession,
@@ -58,10 +73,12 @@ def search(
     without: Collection[str] = (),
     others: Iterable[StoredSession] = (),
     filters: Filters | None = None,
+    limit: int = SHOWN,
 ) -> Searched:
     """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
 
-    Dashboards, what was deleted, and calls of the tools `without` with their results are left out.
+    Dashboards, what was deleted, and calls of the tools `without` with their results are left out. `limit` is how many
+    lines are enough.
     It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for a pattern that is none.
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
@@ -77,7 +94,7 @@ def search(
     for _, inside in matching:
         matches.append(_match(list(islice(inside, SHOWN_OF_BLOCK)), sum(1 for _ in inside), stored))
         lines_listed += len(matches[-1].lines)
-        if lines_listed >= SHOWN:
+        if lines_listed >= limit:
             break
     more = sum(1 for _ in islice(matching, COUNTED))
     return Searched(

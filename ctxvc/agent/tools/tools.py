@@ -11,7 +11,7 @@ import msgspec
 from ctxvc.agent.tools import definitions as tools
 from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.definitions import TOOLS, Arguments, parsed
-from ctxvc.agent.tools.search import COUNTED, search
+from ctxvc.agent.tools.search import search
 from ctxvc.core import display as text
 from ctxvc.core.ledger.ledger import Group, blocks_of
 from ctxvc.core.plan import selection
@@ -289,17 +289,7 @@ class Tools:
         stored.refresh()
         # What these tools were asked and answered is left out: a search would find itself.
         searched = search(stored, arguments.pattern, ignore_case=arguments.ignore_case, without=self.names)
-        lines: list[str] = []
-        for match in searched.found:
-            lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
-            if match.more:
-                lines.append(f"  (and {match.more:,} more lines in it)")
-        if searched.more:
-            many = f"{searched.more:,}" + (" or more" if searched.more == COUNTED else "")
-            lines.append(f"({many} more blocks match: narrow the search)")
-        if searched.unfinished:
-            lines.append(f"({searched.unfinished})")
-        return "\n".join(lines) or f"No line matches in {searched.blocks:,} blocks."
+        return searched.text or f"No line matches in {searched.blocks:,} blocks."
 
 
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:

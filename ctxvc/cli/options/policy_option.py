@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -63,16 +63,17 @@ def unasked(view: View) -> View:
 
 def _ask(app: App, session: Session, actor: str, name: str, script: Path | None) -> Ask:
     """Sends the session's live prompt unchanged, with one more block after it. Raises: ModelFailed, BadInput."""
-    from ctxvc.agent.call import arguments, room
+    from ctxvc.agent.call import MAX_TOKENS, arguments, room
     from ctxvc.core.policy import Answer
 
     if script is None:
+        model, more = _server(app, name), {"model": name, "max_tokens": MAX_TOKENS}
 
-        def live(_: View) -> dict[str, Any]:
-            return arguments(session.prompt(), {"model": name}, reserve=room(session.budget), final=True)
+        def answered(_view: View, question: str) -> Answer:
+            call = arguments(session.prompt(), more, reserve=room(session.budget), final=True)
+            return model.ask(call, question, lambda message: session.asked(message, model=name, actor=actor))
 
-        model = _server(app, name)
-        return model.ask(name, live, heard=lambda message: session.asked(message, model=name, actor=actor))
+        return answered
 
     replies = _scripted(app, script)
 

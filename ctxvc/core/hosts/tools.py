@@ -1,7 +1,7 @@
-"""Which tools of coding agents are equal: the same act, by what its arguments mean.
+"""The tools of coding agents, and which of them are equal: the same act, with arguments of the same meaning.
 
-A call is the other agent's only if that says all that it said: where an argument has no place there, it stays as it
-was. What only explains a call, or limits how long it may take, is no part of what it says.
+A call becomes another agent's only if nothing is lost: where an argument has no equal there, the call stays as it was.
+Arguments that only explain a call, or limit its time, do not count.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
 
 
 def of_agent(piece: Piece, agent: str) -> Piece:
-    """The piece with the call that an agent would have made; itself where it is no call, or there is no equal tool.
+    """The piece with the equal call of an agent's own tool; unchanged if it is no call or there is no equal tool.
 
-    A call that was another before, as our metadata on it says, is taken for that one.
+    A call that was changed before, as our metadata on it says, is changed from its original.
     """
     call = call_of(piece)
     if call is None:
@@ -186,8 +186,8 @@ def of_agent(piece: Piece, agent: str) -> Piece:
 
 
 def shown_as_of_agent(row: Row, body: bytes, agent: str) -> Row:
-    """The row with a note of the call that an agent would have made, which its prompt is to show; itself where it is no
-    call, or there is no equal tool."""
+    """The row with a note of the equal call of an agent's own tool, which prompts then show; unchanged if it is no call
+    or there is no equal tool."""
     arguments = wire.parsed(body, dict) if row.kind == "tool_use" and row.ext == "json" else None
     if arguments is None:
         return row
@@ -200,8 +200,7 @@ def shown_as_of_agent(row: Row, body: bytes, agent: str) -> Row:
 
 
 def call_of(piece: Piece) -> Call | None:
-    """The call that a piece is, as the agent made it that it was first taken over from; None for one without an object
-    of arguments."""
+    """The call of a piece, as its first agent made it; None without an object of arguments."""
     arguments = wire.parsed(piece.body, dict) if piece.kind == "tool_use" and piece.ext == "json" else None
     if arguments is None:
         return None
@@ -217,7 +216,7 @@ def original(metadata: Mapping[str, Any]) -> Call | None:
 
 
 def equal(call: Call, agent: str) -> Call | None:
-    """The call of an agent's own tool that says the same; None if there is none, or it is one already."""
+    """The equal call of an agent's own tool; None if there is none, or if the call is the agent's already."""
     own = _TOOLS.get(agent, ())
     if any(_meaning(tool, call) is not None for tool in own):
         return None
@@ -300,10 +299,10 @@ def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None
                 arguments[name] = int(seconds) if seconds == int(seconds) else seconds
             case "lines" if "first" in unsaid or "count" in unsaid:
                 arguments[name] = [first, first + count - 1 if count else -1]
-                unsaid = _without(unsaid, "first", "count")
+                unsaid = wire.without(unsaid, "first", "count")
             case "last" if count:
                 arguments[name] = first + count - 1
-                unsaid = _without(unsaid, "count")
+                unsaid = wire.without(unsaid, "count")
             case "plan" if "items" in unsaid:
                 arguments[name] = [_written(keys[0], *item) for item in unsaid.pop("items")]
             case "edits" if {"old", "new"} <= unsaid.keys():
@@ -322,7 +321,3 @@ def _written(key: str, text: str, status: str) -> dict[str, Any]:
         case "content":
             return {"content": text, "status": status, "activeForm": text, "priority": "medium"}
     return {key: text, "status": status}
-
-
-def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}

@@ -25,11 +25,13 @@ _SCRIPT = 8_000
 #: Simple commands of a script that are looked at.
 _COMMANDS = 24
 
-_PATHS = (
-    "file_path", "path", "filePath", "absolute_path", "notebook_path", "filename", "file_name", "file", "filepath",
+#: The arguments of tools of all agents that name a file, that are replaced in it, and that come in their place.
+PATHS = (
+    "file_path", "path", "filePath", "absolute_path", "notebook_path", "relative_path", "target_file", "filename",
+    "file_name", "file", "filepath",
 )  # fmt: skip
-_OLD = ("old_string", "old_str", "oldText", "oldString", "old_text", "oldStr", "search")
-_NEW = ("new_string", "new_str", "newText", "newString", "new_text", "newStr", "replace")
+OLD = ("old_string", "old_str", "oldText", "oldString", "old_text", "oldStr", "old", "search")
+NEW = ("new_string", "new_str", "newText", "newString", "new_text", "newStr", "new", "replace")
 _CONTENT = ("content", "file_text", "contents", "new_source", "text")
 _QUERIES = ("pattern", "query", "regex", "search_term", "search_query", "q")
 _LISTING = re.compile(r"(?:^|_)(?:ls|list|list_dir|list_files|list_directory|dir|tree)(?:_|$)", re.IGNORECASE)
@@ -108,7 +110,7 @@ def script_or_facts(tool: str, body: bytes, ext: str = "json") -> str | tuple[Fa
         return facts(tool, body, "")
     script = _script(value)
     # What is no command of a shell has fields of its own, or a file.
-    is_other = bool(value.keys() & {"todos", "plan", "subagent_type", "prompt", "url"} or _text(value, _PATHS))
+    is_other = bool(value.keys() & {"todos", "plan", "subagent_type", "prompt", "url"} or _text(value, PATHS))
     if script is not None and _PATCH not in script and not is_other:
         return script
     return tuple(_facts(tool, value)) or (Fact("called", _scalars(value), tool=tool),)
@@ -133,7 +135,7 @@ def argument_text(body: str, ext: str = "json") -> str:
 
 
 def _facts(tool: str, value: Mapping[str, Any]) -> Iterator[Fact]:
-    path = _text(value, _PATHS)
+    path = _text(value, PATHS)
     for text in value.values():
         if isinstance(text, str) and _PATCH in text:
             yield from _patched(text)
@@ -167,7 +169,7 @@ def _on_file(tool: str, path: str, value: Mapping[str, Any]) -> Iterator[Fact]:
     """A call with the path of a file or folder."""
     editor = value.get("command")
     content = _text(value, _CONTENT)
-    if _has(value, _OLD) or _has(value, _NEW):
+    if _has(value, OLD) or _has(value, NEW):
         plus, minus = _change(value)
         yield Fact("edited", path, _counts(plus, minus))
     elif query := _text(value, _QUERIES):
@@ -220,7 +222,7 @@ def _patched(text: str) -> Iterator[Fact]:
 
 def _change(edit: Mapping[str, Any]) -> tuple[int, int]:
     """The lines that an edit adds and takes away: what differs between its two texts' common beginning and end."""
-    old, new = _text(edit, _OLD).split("\n"), _text(edit, _NEW).split("\n")
+    old, new = _text(edit, OLD).split("\n"), _text(edit, NEW).split("\n")
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
@@ -390,7 +392,7 @@ def _text(value: Mapping[str, Any], names: Sequence[str]) -> str:
     for name in names:
         text = value.get(name)
         if isinstance(text, str) and text.strip():
-            return text.strip() if name in _PATHS else text
+            return text.strip() if name in PATHS else text
     return ""
 
 

@@ -45,6 +45,11 @@ def scope_problem(name: str) -> str:
     return next(filter(None, map(problem, name.split("/"))), "")
 
 
+def agent_scope(name: str) -> str:
+    """The scope of a sub-agent that its program calls so: in lower case, so that no two scopes differ by case only."""
+    return slug(f"agent-{name}".lower(), "agent")
+
+
 def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) -> str:
     """`name` itself, fit to name a `what` ("session", "scope").
 

@@ -80,7 +80,7 @@ def _unused(ledger: Ledger) -> frozenset[str]:
     loaded = {skill.name: skill for skill in skills(ledger)}
     if not loaded:
         return frozenset()
-    last = max((step for step in ledger.by_segment(_latest_step) if step is not None), default=0)
+    last = max((step for step in ledger.by_segment(newest_step) if step is not None), default=0)
     recent = list(takewhile(lambda row: row.step >= last - UNUSED, ledger.backwards()))
     in_use = {
         skill.row.id
@@ -156,5 +156,6 @@ def _signs(rows: tuple[Row, ...]) -> _Signs:
     return _Signs(calls, (*texts, *by_tool), loads=bool(calls or texts))
 
 
-def _latest_step(rows: tuple[Row, ...]) -> int | None:
+def newest_step(rows: tuple[Row, ...]) -> int | None:
+    """The latest step with a reply; None if there is none."""
     return max((row.step for row in rows if row.role == "assistant"), default=None)

@@ -90,13 +90,18 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
     return True
 
 
-def parsed(data: bytes, kind: type[T]) -> T | None:
+def parsed(data: bytes | str, kind: type[T]) -> T | None:
     """The value of a JSON text where it is one, and of that type; else None."""
     try:
         value = parse(data)
     except ValueError:
         return None
     return value if isinstance(value, kind) else None
+
+
+def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """The other fields of a record."""
+    return {name: value for name, value in record.items() if name not in names}
 
 
 def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:

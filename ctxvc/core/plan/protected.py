@@ -11,7 +11,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results
-from ctxvc.core.ledger.skills import skills, unused
+from ctxvc.core.ledger.skills import newest_step, skills, unused
 
 #: Files whose words bind the model: for the whole session, those of a skill as long as it is in use.
 INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
@@ -33,12 +33,8 @@ def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
 
 def latest_step(ledger: Ledger) -> list[Row]:
     """The rows of the latest step that has a reply."""
-    latest = max((step for step in ledger.by_segment(_latest_reply) if step is not None), default=None)
+    latest = max((step for step in ledger.by_segment(newest_step) if step is not None), default=None)
     return [] if latest is None else ledger.of_step(latest)
-
-
-def _latest_reply(rows: tuple[Row, ...]) -> int | None:
-    return max((row.step for row in rows if row.role == "assistant"), default=None)
 
 
 def _human_requests(ledger: Ledger) -> list[Row]:

@@ -151,7 +151,7 @@ def _fit(piece: Piece) -> Piece:
         # Only newer models take a system message among the others, and only before a reply: it is said by the user.
         piece = msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
     if piece.role == "user" and (unknown := piece.extra.keys() - _FIELDS.get(piece.kind, piece.extra.keys())):
-        piece = msgspec.structs.replace(piece, extra=_without(piece.extra, *unknown))
+        piece = msgspec.structs.replace(piece, extra=wire.without(piece.extra, *unknown))
     match piece.kind:
         case "tool_use":
             return piece if piece.tool else msgspec.structs.replace(piece, tool=_UNNAMED)
@@ -193,7 +193,7 @@ def _fit_result(piece: Piece) -> Piece:
     elif display.decode(piece.body).strip():
         return piece
     if not piece.error:
-        return msgspec.structs.replace(piece, body=b"", ext="txt", extra=_without(piece.extra, "ctxvc"), files={})
+        return msgspec.structs.replace(piece, body=b"", ext="txt", extra=wire.without(piece.extra, "ctxvc"), files={})
     interrupted = wire.own_metadata(piece.extra).get("interrupted") is True
     return _own_text(piece, stub.INTERRUPTED if interrupted else stub.FAILED, kind="tool_result")
 
@@ -204,7 +204,7 @@ def _fit_item(item: Any) -> Any:
         case str():
             return {"type": "text", "text": item}
         case {"type": "text", "text": str()}:
-            return _without(item, "citations") if item.get("citations") else item
+            return wire.without(item, "citations") if item.get("citations") else item
         case {"type": "search_result", "content": list(content), "source": str(), "title": str()}:
             return {**item, "content": [_fit_item(inner) for inner in content]}
         case {"type": str(kind)} if kind in _IN_RESULTS:
@@ -348,7 +348,3 @@ def _value(piece: Piece) -> dict[str, Any]:
 def _type(value: Mapping[str, Any]) -> str:
     kind = value.get("type")
     return kind if isinstance(kind, str) else ""
-
-
-def _without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {key: item for key, item in value.items() if key not in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -94,8 +94,4 @@ def _folder(_: Path, home: Path, env: Mapping[str, str]) -> Path:
     return Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
 
 
-def _resume(identifier: str) -> Sequence[str]:
-    return "codex", "resume", identifier
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=_FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(agent=_AGENT, format=_FORMAT, write=write, folder=_folder, resume="codex resume {id}")

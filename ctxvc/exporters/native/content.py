@@ -1,4 +1,4 @@
-"""What of a prompt arrives at another agent: its pieces, with calls of that agent's own tools where these are equal."""
+"""Prepares a prompt for another agent: its pieces, with calls of that agent's own tools where there are equal ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.formats import block_of
 from ctxvc.core.prompt.outline import Piece
@@ -19,7 +20,6 @@ from ctxvc.errors import Phrase, Refused
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.session import Setting
 from ctxvc.forms.losses import Loss
-from ctxvc.forms.values import without
 
 #: How a stub begins, and what a mask leaves.
 _STUBS = ("[archived ", "[masked ")
@@ -37,8 +37,18 @@ class Content(NamedTuple):
     human: frozenset[str]
     original: Mapping[str, tools.Call]
 
+    @property
+    def results(self) -> dict[str, Piece]:
+        """The results by their calls' ids."""
+        return {piece.call: piece for piece in self.pieces if piece.kind == "tool_result"}
+
+    @property
+    def tools(self) -> dict[str, str]:
+        """The tools of the calls, by their ids."""
+        return {piece.call: piece.tool for piece in self.pieces if piece.kind == "tool_use"}
+
     def note(self, calls: Iterable[Piece]) -> dict[str, Any]:
-        """What a session has beside calls that became another tool's, for our importers (`forms.values.taken_over`)."""
+        """A note of the original of each call that became another tool's (`forms.values.taken_over` reads it)."""
         originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
         return {"ctxvc": originals} if originals else {}
 

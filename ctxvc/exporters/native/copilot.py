@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.wire import without
 from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.forms.values import without
 from ctxvc.importers.copilot_cli import FORMAT, folders
 
 _AGENT = "copilot"
@@ -74,7 +74,7 @@ class _Events:
         self._content = content
         self._identifier = identifier
         self._losses = losses
-        self._results = {piece.call: piece for piece in content.pieces if piece.kind == "tool_result"}
+        self._results = content.results
 
     def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for number, turn in enumerate(turns(self._content)):
@@ -158,12 +158,6 @@ def _asset(media: Media) -> dict[str, Any]:
     }
 
 
-def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
-    return folders(project, home, env)[0]
-
-
-def _resume(identifier: str) -> Sequence[str]:
-    return "copilot", f"--resume={identifier}"
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(
+    agent=_AGENT, format=FORMAT, write=write, folder=lambda *place: folders(*place)[0], resume="copilot --resume={id}"
+)

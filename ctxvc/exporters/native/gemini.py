@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,13 +14,13 @@ from ctxvc.exporters.native import gemini_parts
 from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.importers.gemini_cli.read import FORMAT, folders
+from ctxvc.importers.file import object_in
+from ctxvc.importers.gemini_cli import FORMAT, folders, project_hash, project_root
 
 _AGENT = "gemini"
 #: How messages begin that Gemini CLI leaves out when it goes on, and what it finds before them instead.
 _LEFT_OUT = re.compile(r"\s*(?:[/?]|<session_context>|<hook_context>|$)")
 _BEFORE = "…"
-_MARK_LIMIT = 4096
 #: Characters of results that Gemini CLI surely sends whole, the newest; and how many more there must be before it
 #: shortens older ones: 50,000 and 30,000 tokens, of about 4 characters.
 _WHOLE, _SHORTENED = 180_000, 110_000
@@ -34,7 +33,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
     time, losses = stamp(setting), [*content.losses, *content.unattributed(), *_shortened(content)]
     header = {
         "sessionId": str(identifier),
-        "projectHash": _project_hash(setting.folder),
+        "projectHash": project_hash(setting.folder),
         "startTime": time,
         "lastUpdated": time,
         "kind": "main",
@@ -48,8 +47,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
 
 
 def _messages(content: Content, conversation: Conversation, losses: list[Loss]) -> Iterator[dict[str, Any]]:
-    tools = gemini_parts.tool_names(content.pieces)
-    results = {piece.call: piece for piece in content.pieces if piece.kind == "tool_result"}
+    tools, results = content.tools, content.results
     model = conversation.ledger.meta.model or "unknown"
     for turn in turns(content):
         if turn.role == "assistant":
@@ -74,7 +72,7 @@ def _shortened(content: Content) -> list[Loss]:
     """The results that Gemini CLI itself may shorten as it sends them: old ones, where there are many."""
     room = _WHOLE
     old = []
-    for piece in reversed([piece for piece in content.pieces if piece.kind == "tool_result"]):
+    for piece in reversed(content.results.values()):
         room -= len(piece.body)
         if room < 0:
             old.append(piece)
@@ -92,40 +90,19 @@ def _question(turn: Turn, losses: list[Loss]) -> list[dict[str, Any]]:
     return parts
 
 
-def _project_hash(folder: Path) -> str:
-    return hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()
-
-
 def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
     """The project's folder where Gemini CLI knows it; else the one from which it takes over what older releases left,
     when it starts there for the first time."""
     (base,) = folders(project, home, env)
-    return base / (_name_of(project, base) or _project_hash(project)) / "chats"
+    return base / (_name_of(project, base) or project_hash(project)) / "chats"
 
 
 def _name_of(project: Path, base: Path) -> str:
-    try:
-        registry = wire.parsed((base.parent / "projects.json").read_bytes(), dict) or {}
-    except OSError:
-        registry = {}
-    projects = registry.get("projects")
+    projects = object_in(base.parent / "projects.json").get("projects")
     name = projects.get(str(project)) if isinstance(projects, dict) else None
     if isinstance(name, str) and re.fullmatch(r"[\w.-]+", name):
         return name
-    marks = sorted(base.glob("*/.project_root"))
-    return next((mark.parent.name for mark in marks if _owner(mark) == str(project)), "")
+    return next((one.name for one in sorted(base.glob("*")) if project_root(one) == str(project)), "")
 
 
-def _owner(mark: Path) -> str:
-    try:
-        with mark.open("rb") as file:
-            return file.read(_MARK_LIMIT).decode("utf-8", "surrogateescape").strip()
-    except OSError:
-        return ""
-
-
-def _resume(identifier: str) -> Sequence[str]:
-    return "gemini", "--resume", identifier
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume="gemini --resume {id}")

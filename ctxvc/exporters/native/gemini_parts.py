@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxvc.core.prompt.outline import Piece
@@ -37,11 +37,6 @@ def result(piece: Piece, tools: Mapping[str, str], losses: list[Loss]) -> list[d
     response = {"error" if piece.error else "output": text}
     answer = {"id": piece.call, "name": tools.get(piece.call, piece.tool), "response": response}
     return [{"functionResponse": answer}, *(_inline(one) for one in content if isinstance(one, Media))]
-
-
-def tool_names(pieces: Sequence[Piece]) -> dict[str, str]:
-    """The tools of the calls, by the calls' ids."""
-    return {piece.call: piece.tool for piece in pieces if piece.kind == "tool_use"}
 
 
 def _inline(media: Media) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Puts a session where its agent looks for it: whole at once, and never over what is there."""
+"""Puts a session where its agent looks for it, all at once and never over existing files."""
 
 from __future__ import annotations
 

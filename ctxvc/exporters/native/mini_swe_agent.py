@@ -51,4 +51,4 @@ def _folder(_: Path, home: Path, env: Mapping[str, str]) -> Path:
     return Path(env.get("MSWEA_GLOBAL_CONFIG_DIR") or home / ".config" / "mini-swe-agent")
 
 
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=None)
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from ctxvc.core import display
@@ -86,7 +86,7 @@ class _Messages:
         self._provider, self._model = model(conversation, setting)
         self._ids = ids
         self._losses = losses
-        self._results = {piece.call: piece for piece in content.pieces if piece.kind == "tool_result"}
+        self._results = content.results
         self._asked = ""  # the newest message of the user
 
     def all(self) -> Iterator[dict[str, Any]]:
@@ -169,12 +169,11 @@ def _file(media: Media) -> dict[str, Any]:
     return {"type": "file", "mime": media.type, "url": media.url, **({"filename": media.name} if media.name else {})}
 
 
-def _resume(identifier: str) -> Sequence[str]:
-    return "opencode", "--session", identifier
-
-
-def _install(path: Path) -> Sequence[str]:
-    return "opencode", "import", str(path)
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=None, resume=_resume, install=_install)
+NATIVE = NativeFormat(
+    agent=_AGENT,
+    format=FORMAT,
+    write=write,
+    folder=None,
+    resume="opencode --session {id}",
+    install="opencode import {file}",
+)

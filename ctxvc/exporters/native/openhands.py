@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from ctxvc.core import display
@@ -14,7 +14,7 @@ from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.content import Content, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
-from ctxvc.importers.openhands.read import FORMAT, NOTE, folders
+from ctxvc.importers.openhands import FORMAT, NOTE, folders
 
 _AGENT = "openhands"
 #: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.
@@ -88,7 +88,7 @@ class _Events:
     def __init__(self, content: Content, losses: list[Loss]) -> None:
         self._content = content
         self._losses = losses
-        self._tools: dict[str, str] = {}  # call → its tool
+        self._tools = content.tools
         self._actions: dict[str, str] = {}  # call → its event
 
     def all(self) -> Iterator[dict[str, Any]]:
@@ -116,7 +116,7 @@ class _Events:
 
     def _call(self, piece: Piece, thought: list[dict[str, Any]], reply: str) -> dict[str, Any]:
         action = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{reply}/{piece.call}"))
-        self._tools[piece.call], self._actions[piece.call] = piece.tool, action
+        self._actions[piece.call] = action
         text = wire.compact(arguments(piece)).decode("utf-8", "surrogatepass")
         return {
             "id": action,
@@ -149,12 +149,6 @@ class _Events:
             yield _text(one) if isinstance(one, str) else {"type": "image", "image_urls": [one.url]}
 
 
-def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
-    return folders(project, home, env)[0]
-
-
-def _resume(identifier: str) -> Sequence[str]:
-    return "openhands", "--resume", identifier
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(
+    agent=_AGENT, format=FORMAT, write=write, folder=lambda *place: folders(*place)[0], resume="openhands --resume {id}"
+)

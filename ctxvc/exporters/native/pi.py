@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ctxvc.core import display
@@ -54,10 +54,9 @@ def _entries(
 ) -> Iterator[dict[str, Any]]:
     time = milliseconds(setting)
     provider, name = model(conversation, setting)
-    tools: dict[str, str] = {}
+    tools = content.tools
     for turn in turns(content):
         if turn.role == "assistant":
-            tools.update({call.call: call.tool for call in turn.calls})
             message = {
                 "role": "assistant",
                 "content": [block for piece in turn.pieces for block in _reply(piece, losses)],
@@ -113,12 +112,6 @@ def _blocks(piece: Piece, losses: list[Loss]) -> list[dict[str, Any]]:
     ]
 
 
-def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
-    return folders(project, home, env)[-1]
-
-
-def _resume(identifier: str) -> Sequence[str]:
-    return "pi", "--session", identifier
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(
+    agent=_AGENT, format=FORMAT, write=write, folder=lambda *place: folders(*place)[-1], resume="pi --session {id}"
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -42,7 +42,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
 
 
 def _records(content: Content, conversation: Conversation, losses: list[Loss]) -> Iterator[dict[str, Any]]:
-    tools = gemini_parts.tool_names(content.pieces)
+    tools = content.tools
     for turn in turns(content):
         if turn.role == "assistant":
             yield _reply(turn, content, conversation.ledger.meta.model or "unknown", losses)
@@ -82,8 +82,4 @@ def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
     return home_folder(home, env) / folder_name(project) / "chats"
 
 
-def _resume(identifier: str) -> Sequence[str]:
-    return "qwen", "--resume", identifier
-
-
-NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume=_resume)
+NATIVE = NativeFormat(agent=_AGENT, format=FORMAT, write=write, folder=_folder, resume="qwen --resume {id}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
 
@@ -57,10 +57,16 @@ class NativeFormat(msgspec.Struct, frozen=True, kw_only=True):
     folder: Callable[[Path, Path, Mapping[str, str]], Path] | None
     """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment; None for
     an agent that takes them from anywhere."""
-    resume: Callable[[str], Sequence[str]] | None
-    """The command that continues the session with this id, run in the working folder; None where there is none."""
-    install: Callable[[Path], Sequence[str]] | None = None
-    """The agent's own command that takes the first file in, by its path; None where it finds its files by itself."""
+    resume: str
+    """The command that continues a session, with `{id}` for its id, run in the working folder; empty for none."""
+    install: str = ""
+    """The agent's own command that takes the first file in, with `{file}` for its path; empty where the agent finds its
+    files by itself."""
+
+    def commands(self, file: Path, session: str) -> list[list[str]]:
+        """The agent's own commands after which it works on the session of that id, whose first file this is."""
+        commands = (command.split() for command in (self.install, self.resume) if command)
+        return [[word.format(file=file, id=session) for word in command] for command in commands]
 
 
 def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid.UUID:

@@ -197,7 +197,7 @@ class _Body:
         if self._size > LARGEST or not self._pieces:
             return Calls() if self._size > LARGEST else self._calls
         self._newest, self._pieces = b"".join(self._pieces), []
-        without = self._bodies.without(_json(self._newest), self._ours)
+        without = self._bodies.without(wire.parsed(self._newest, object), self._ours)
         if without is None:  # it passes as it is
             self._values, self._calls = [], Calls()
             return self._calls
@@ -214,13 +214,6 @@ class _Body:
 
     def broke(self) -> bytes:
         return wire.compact(self._bodies.error())
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return wire.parse(data)
-    except ValueError:
-        return None
 
 
 def summed(

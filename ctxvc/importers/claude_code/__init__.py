@@ -1,6 +1,274 @@
-"""Claude Code's transcripts, as an importer; `read` has it."""
+"""Claude Code's session transcripts → events; their places, and how they are recognised.
 
-from ctxvc.importers.claude_code.events import FORMAT
-from ctxvc.importers.claude_code.read import IMPORTER
+A session is `~/.claude/projects/<project>/<session>.jsonl`, with one content block a line; a sub-agent's own
+transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
+"""
 
-__all__ = ["FORMAT", "IMPORTER"]
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.block import Part
+from ctxvc.core.prompt import truncation
+from ctxvc.core.prompt.truncation import Truncation
+from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.errors import BadInput
+from ctxvc.importers.claude_code.events import FORMAT as FORMAT
+from ctxvc.importers.claude_code.events import Session
+from ctxvc.importers.claude_code.provenance import exported
+from ctxvc.importers.claude_code.window import settings_beside
+from ctxvc.importers.file import LONGEST, Recording
+from ctxvc.importers.protocol import (
+    LINES,
+    Conversations,
+    Importer,
+    State,
+    file_state,
+    folder_of,
+    is_within,
+    of_project,
+    starting_call,
+)
+
+#: Files beside sub-agents' own that hold the host's side requests: the whole conversation sent again to summarise
+#: it, or to guess the next prompt.
+_SIDE_REQUESTS = ("agent-acompact", "agent-aprompt_suggestion")
+
+_CONVERSATION = frozenset({"parentUuid", "isSidechain", "sessionId"})
+_SIDE_RECORDS = {
+    "ai-title": {"aiTitle", "sessionId"},
+    "custom-title": {"customTitle", "sessionId"},
+    "file-history-snapshot": {"messageId", "snapshot"},
+    "last-prompt": {"sessionId"},
+    "mode": {"mode", "sessionId"},
+    "permission-mode": {"permissionMode", "sessionId"},
+    "queue-operation": {"operation", "sessionId"},
+    "summary": {"leafUuid", "summary"},
+}
+_LONGEST_FOLDER = 200
+#: Bytes in which the last line of an exported session fits.
+_LAST_LINE = 4096
+
+
+def sniff(head: bytes) -> bool:
+    """Whether a file that begins with `head` is such a transcript, by its first lines."""
+    for line in head.splitlines()[:20]:
+        try:
+            value = wire.parse(line)
+        except ValueError:
+            # A prompt may be longer than the head; the distinctive keys come before its text.
+            return line.startswith(b'{"parentUuid":') and all(f'"{key}":'.encode() in line for key in _CONVERSATION)
+        if not isinstance(value, dict):
+            return False
+        kind = value.get("type")
+        if value.keys() >= _CONVERSATION or (isinstance(kind, str) and value.keys() >= _SIDE_RECORDS.get(kind, {""})):
+            return True
+    return False
+
+
+def events(recording: Recording) -> Iterator[Event]:
+    """All events of a transcript, then those of its sub-agents, from their own files beside it.
+
+    The sub-agents' events name their scope, have the main file's length as `end`, and leave out messages of the main
+    file. They come last because two growing files have no common order: the stream of a session that still *grows* is
+    therefore not a prefix of the later one. To follow a live session, read each file as a recording of its own
+    (`own_events`), which is prefix-deterministic.
+
+    Raises: BadInput if the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
+    """
+    session = _session(recording)
+    yield from session.events(recording)
+    for path in beside(recording.path):
+        subagent = Recording(path)
+        try:
+            yield from session.subagent_events(subagent, starting_call(path))
+        except BadInput as error:
+            yield Warned(text=f"a sub-agent was skipped: {error}")
+
+
+def own_events(recording: Recording) -> Iterator[Event]:
+    """The events of this one file, a session's or a sub-agent's, without those of the files beside it.
+
+    Raises: BadInput if it cannot be read.
+    """
+    return _session(recording).events(recording)
+
+
+def conversations(recording: Recording) -> Conversations:
+    """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
+    events_of_file = with_whole(own_events(recording), recording.path, recording.stored_output)
+    yield "", _with_provenance(events_of_file, recording)
+
+
+def _with_provenance(stream: Iterator[Event], recording: Recording) -> Iterator[Event]:
+    """The events, the first of which says whether the file goes on from an export of ours."""
+    for event in stream:
+        if isinstance(event, Opened):
+            yield msgspec.structs.replace(event, exported=exported(recording))
+            yield from stream
+            return
+        yield event
+
+
+def _session(recording: Recording) -> Session:
+    if recording.stem.startswith("agent-"):
+        return Session(recording.stem, subagent=True, task=starting_call(recording.path))
+    return Session(recording.stem, settings=settings_beside(recording.path))
+
+
+def beside(path: Path) -> list[Path]:
+    """The transcripts of the sub-agents of the session at `path`, in a fixed order.
+
+    Before version 2.1 they were in the session's own folder, with the session's id in each line.
+    """
+    session = Recording(path).stem
+    paths = sorted((path.parent / session / "subagents").rglob("agent-*.jsonl"))
+    paths += (legacy for legacy in sorted(path.parent.glob("agent-*.jsonl")) if _is_of_session(legacy, session))
+    return [file for file in paths if not file.name.startswith(_SIDE_REQUESTS)]
+
+
+def _is_of_session(path: Path, session: str) -> bool:
+    try:
+        return f'"sessionId":"{session}"'.encode() in Recording(path).head(4096)
+    except BadInput:
+        return False  # an unreadable file belongs to no session
+
+
+def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
+    """The folders in which Claude Code keeps the transcripts of sessions started in `project`.
+
+    The name for a very long path is cut and ends with something unknown: of these, only existing folders are given. Two
+    projects can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
+    """
+    root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
+    # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
+    dashed = re.sub(r"[^A-Za-z0-9]", lambda character: "--" if character[0] > "\uffff" else "-", str(project))
+    if name := env.get("CLAUDE_CODE_PROJECT_DIR_NAME"):
+        return [root / name]
+    if len(dashed) > _LONGEST_FOLDER:
+        return [folder for folder in sorted(root.glob(f"{dashed[:_LONGEST_FOLDER]}-*")) if folder.is_dir()]
+    return [root / dashed]
+
+
+def recordings(folder: Path, project: Path) -> Iterator[Path]:
+    """The main transcripts of `project` in one of its `folders`: any `*.jsonl` but `agent-*.jsonl`."""
+    main = (path for path in sorted(folder.glob("*.jsonl")) if not path.name.startswith("agent-"))
+    return of_project(main, project, is_of_project)
+
+
+def is_of_project(head: bytes, project: str) -> bool:
+    """Whether the session that begins with `head`, in one of the project's `folders`, was held in it or below it.
+
+    A session without a recorded folder counts as the project's.
+    """
+    return is_within(folder_of(head) or project, project)
+
+
+def more_files(path: Path) -> Iterator[Path]:
+    """The transcripts of sub-agents in the folder of the one at `path`, and the files in the session's own folder."""
+    yield from path.parent.glob("agent-*.jsonl")
+    yield from (file for file in path.with_suffix("").rglob("*") if file.is_file())
+
+
+def state(path: Path, positions: Mapping[str, int]) -> State:
+    """How much of a transcript a store has; an export of ours that was not continued counts as whole."""
+    recorded = file_state(path, positions)
+    return "whole" if recorded == "missing" and _is_export(path) else recorded
+
+
+IMPORTER = Importer(
+    format=FORMAT,
+    sniff=sniff,
+    conversations=conversations,
+    endings=LINES,
+    grows=True,
+    folders=folders,
+    recordings=recordings,
+    beside=beside,
+    more_files=more_files,
+    state=state,
+)
+
+
+def _is_export(path: Path) -> bool:
+    """Whether the file is an unchanged export: its name is not a host's, and its last line is still the title."""
+    try:
+        exported = uuid.UUID(path.stem).version == 5
+    except ValueError:
+        return False
+    if not exported:
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _LAST_LINE))
+        line = wire.parsed(file.read().rstrip(b"\n").rpartition(b"\n")[2], dict) or {}
+    return line.get("type") == "custom-title" and line.get("sessionId") == path.stem
+
+
+#: The whole output that a hook stored for a truncation; None if there is none of that name and checksum.
+StoredOutput = Callable[[Truncation], bytes | None]
+
+#: The beginning of a result that the host truncated, the line that names the file with all of it, and the bytes
+#: within which that line comes.
+_CUT = b"<persisted-output>"
+_SAVED = re.compile(rb"saved to: ([^\r\n]+?)\s*$", re.MULTILINE)
+_HEAD = 4096
+#: The file that is noted as the whole output: nearly always the only one.
+_FIRST = truncation.suffix(1)
+
+
+def with_whole(events: Iterable[Event], transcript: Path, stored_output: StoredOutput) -> Iterator[Event]:
+    """The events; each truncated result has its whole output beside it, if the host or a hook still has that."""
+    for event in events:
+        if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
+            parts = tuple(
+                _with_files(part, transcript, stored_output) if _is_truncated(part) else part
+                for part in event.message.parts
+            )
+            yield msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, parts=parts))
+        else:
+            yield event
+
+
+def _is_truncated(part: Part) -> bool:
+    """Whether a part is a result with the mark of a truncation, true or forged."""
+    return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
+
+
+def _with_files(part: Part, transcript: Path, stored_output: StoredOutput) -> Part:
+    by_host = _of_host(part.body, transcript) if part.body.startswith(_CUT) else None
+    # The host may truncate a result that a hook truncated before: then its file has our mark.
+    files = _of_hook(part.body if by_host is None else by_host, part.call, stored_output)
+    if by_host is not None and not files:
+        files = {_FIRST: by_host}
+    if not files:
+        return part
+    noted = {**wire.own_metadata(part.extra), "cut": True, **({"whole": _FIRST} if _FIRST in files else {})}
+    return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
+
+
+def _of_hook(body: bytes, call: str, stored_output: StoredOutput) -> Mapping[str, bytes]:
+    """The outputs of a call that a hook truncated, by file name."""
+    outputs = ((truncation.suffix(one.number), stored_output(one)) for one in truncation.truncations(body, call))
+    return {name: data for name, data in outputs if data is not None}
+
+
+def _of_host(body: bytes, transcript: Path) -> bytes | None:
+    """The content of the file that a result names; None if it is gone or not one of the host's own."""
+    match = _SAVED.search(body[:_HEAD])
+    if match is None:
+        return None
+    file = Path(os.fsdecode(match[1]))
+    project = transcript.parents[2] if transcript.parent.name == "subagents" else transcript.parent
+    try:
+        # A tool may have forged the path: only files that the host keeps for its outputs are read.
+        inside = file.parent.name == "tool-results" and file.resolve(strict=True).is_relative_to(project.resolve())
+        return file.read_bytes() if inside and file.stat().st_size <= LONGEST else None
+    except (OSError, ValueError):
+        return None  # the host has removed it: the truncated text is all there is

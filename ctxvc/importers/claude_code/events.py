@@ -77,7 +77,7 @@ class Session:
         self._standing: list[Part] = []  # put or left in the prompt by a compaction since then
         self._summary: Part | None = None  # of that compaction, before a reply that it left
         self._replied: set[str] = set()  # the keys of replies
-        self._home = _scope_name(stem) if subagent else ""
+        self._home = name_rules.agent_scope(stem.removeprefix("agent-")) if subagent else ""
         self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
         self._end = 0  # in the session's own file
         self._known: dict[str, object] = {}  # the fields of the `Opened` events so far
@@ -125,7 +125,7 @@ class Session:
         """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
         self._beside = recording.path.name
         self._requests, self._came_in, self._standing, self._summary = Requests(), [], [], None
-        self._home = _scope_name(recording.stem)
+        self._home = name_rules.agent_scope(recording.stem.removeprefix("agent-"))
         if task:
             self._tasks[self._home] = task
         return self.events(recording)
@@ -184,7 +184,7 @@ class Session:
                 self._unclosed.discard(scope)
                 yield Closed(end=self._end, scope=scope)
             case "progress" if entry.data and entry.data.agent_id and entry.parent_tool_use_id:
-                self._tasks.setdefault(_scope_name(f"agent-{entry.data.agent_id}"), entry.parent_tool_use_id)
+                self._tasks.setdefault(name_rules.agent_scope(entry.data.agent_id), entry.parent_tool_use_id)
             case "attachment" if (system := lines.system_prompt(entry)) and not self._beside:
                 yield from self._news(entry)
                 if "tools" not in self._known and system != self._known.get("system"):
@@ -412,10 +412,10 @@ class Session:
         """The scope of a line; older versions mix a sub-agent's lines with the session's own."""
         if self._home or not entry.is_sidechain:
             return self._home
-        scope = _scope_name(f"agent-{entry.agent_id}") if entry.agent_id else None
+        scope = name_rules.agent_scope(entry.agent_id) if entry.agent_id else None
         if scope is None and isinstance(entry.parent_uuid, str):
             scope = self._sidechains.get(entry.parent_uuid)
-        scope = scope or _scope_name(f"agent-{(entry.uuid or entry.session_id or '')[:8]}")
+        scope = scope or name_rules.agent_scope((entry.uuid or entry.session_id or "")[:8])
         if entry.uuid is not None:
             self._sidechains.setdefault(entry.uuid, scope)
         return scope
@@ -427,7 +427,7 @@ class Session:
                 prompt = wire.arguments(part.body, part.ext).get("prompt")
                 self._launched[part.call] = prompt if isinstance(prompt, str) else ""
             elif part.kind == "tool_result" and part.call in self._launched and (agent := lines.agent_of(entry)):
-                self._tasks.setdefault(_scope_name(f"agent-{agent}"), part.call)
+                self._tasks.setdefault(name_rules.agent_scope(agent), part.call)
         if scope and scope not in self._threads and scope not in self._tasks:
             task, linked = display.decode(parts[0].body), set(self._tasks.values())
             free = (call for call, prompt in self._launched.items() if prompt == task and call not in linked)
@@ -442,11 +442,6 @@ def _ends_turn(entry: Entry) -> bool:
 
 def _line_key(home: str, line: Line) -> str:
     return f"{home}:line:{line.number}" if home else f"line:{line.number}"
-
-
-def _scope_name(name: str) -> str:
-    # Lower case, so that no two scopes differ by case only.
-    return name_rules.slug(name.lower(), "agent")
 
 
 def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:

@@ -235,10 +235,7 @@ def _hash(message: Mapping[str, Any]) -> str:
 
 def _blocks(content: msgspec.Raw) -> list[Any]:
     """The blocks of a message's content; none if it has another form."""
-    try:
-        value = wire.parse(bytes(content))
-    except ValueError:
-        return []
+    value = wire.parsed(bytes(content), object)
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     return value if isinstance(value, list) else []

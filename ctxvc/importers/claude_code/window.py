@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Window, WindowSource
+from ctxvc.importers.documents import mapping
+from ctxvc.importers.file import object_in
 
 USUAL = 200_000
 LARGE = 1_000_000
@@ -79,16 +80,12 @@ def settings_beside(path: Path) -> dict[str, Any]:
     """The person's settings of the host that keeps the transcript at `path`; empty if it lies elsewhere."""
     if len(path.parents) < 3 or path.parents[1].name != "projects":
         return {}
-    try:
-        settings = wire.parse((path.parents[2] / "settings.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+    return object_in(path.parents[2] / "settings.json")
 
 
 def _by_settings(settings: Mapping[str, Any], model: str) -> Window:
-    env = _mapping(settings, "env")
-    own = _mapping(_mapping(settings, "modelSettings"), model)
+    env = mapping(settings, "env")
+    own = mapping(settings, "modelSettings", model)
     chosen = str(env.get("ANTHROPIC_MODEL") or settings.get("model") or "").lower()
     name = chosen.removesuffix(_SUFFIX)
     is_large = (
@@ -106,11 +103,6 @@ def _by_settings(settings: Mapping[str, Any], model: str) -> Window:
 
 def _window(tokens: int, by: WindowSource) -> Window:
     return Window(tokens=tokens, by=by, compacts=max(0, tokens - _BELOW))
-
-
-def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
 
 
 def _tokens(value: object) -> int:

@@ -78,9 +78,8 @@ def recordings(folder: Path, project: Path) -> Iterable[Path]:
             continue  # an unreadable file is of no project
 
 
-def files(path: Path) -> Iterator[Path]:
-    """The database, and its log of the newest writes."""
-    yield path
+def more_files(path: Path) -> Iterator[Path]:
+    """The database's log of the newest writes."""
     log = path.with_name(f"{path.name}{_LOG}")
     if log.exists():
         yield log
@@ -88,7 +87,7 @@ def files(path: Path) -> Iterator[Path]:
 
 def stamp(path: Path) -> Stamp:
     """When and how the database or its log last changed. Raises: OSError."""
-    states = [file.stat() for file in files(path)]
+    states = [file.stat() for file in (path, *more_files(path))]
     return Stamp(sum(state.st_size for state in states), max(state.st_mtime_ns for state in states))
 
 
@@ -116,7 +115,7 @@ IMPORTER = Importer(
     grows=True,
     folders=folders,
     recordings=recordings,
-    files=files,
+    more_files=more_files,
     stamp=stamp,
     state=state,
 )

@@ -238,8 +238,7 @@ def _scopes(tree: Tree) -> dict[str, tuple[str, str]]:
                         tasks.setdefault(session, call)
     scopes = {root.id: ("", "")}
     for agent in agents:
-        # Lower case, so that no two scopes differ by case only.
-        scope = name_rules.slug(f"agent-{agent.id[-12:]}".lower(), "agent")
+        scope = name_rules.agent_scope(agent.id[-12:])
         while scope in (name for name, _ in scopes.values()):
             scope = f"{scope}-{len(scopes) + 1}"
         scopes[agent.id] = scope, tasks.get(agent.id, "")

@@ -73,7 +73,7 @@ class Conversation:
         self._state = state
         self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
-        self._scope = name_rules.slug(f"agent-{self._source[:12]}".lower(), "agent") if is_subagent else ""
+        self._scope = name_rules.agent_scope(self._source[:12]) if is_subagent else ""
         self._model = text_at(state, "agent", "llm", "model")
         self._messages = Messages(self._model, _usage_by_response(state), note, by_agent=is_subagent)
         self._instructions: list[str] = []

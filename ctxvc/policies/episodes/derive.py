@@ -16,6 +16,7 @@ from itertools import chain
 
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.facts import PATHS
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import speaks
 from ctxvc.policies.episodes.course import Course, Span, grown
@@ -62,8 +63,6 @@ _SHELL = re.compile(r"^(?:\S*/)?(?:ba|z|da)?sh\s+-l?c\s+")
 _WORD = re.compile(r"[\w.@~+/-]+")
 _PATH = re.compile(r"((?<![\w.@~+-])[\w.@~+-]*(?:/[\w.@~+-]+)+|[\w-]+\.[A-Za-z]\w{0,9}\b)|[\w-]+")
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
-#: Arguments that name a file.
-_FILES = ("file_path", "path", "notebook_path", "filename", "file", "filePath", "relative_path", "file_name")
 
 #: Characters of a command that are looked at.
 _HEAD = 4_000
@@ -281,7 +280,7 @@ def _only_looks(command: str) -> bool:
 
 def _files(arguments: Mapping[str, object]) -> Iterator[str]:
     """The files that a call names: in an argument for it, in a command, or in a patch."""
-    for name in _FILES:
+    for name in PATHS:
         match arguments.get(name):
             case str(path) if path.strip():
                 yield path.strip()

@@ -54,7 +54,7 @@ SEARCHES, SHORTEST = 8, 4
 #: Lines before and behind a hit that are read with it.
 AROUND = 6
 
-_HIT = re.compile(r"^(?:\S+:)?(B\d+)(?:@\w+)? \(\S+\) line (\d+): ", re.MULTILINE)
+_HIT = re.compile(r"^(?:\S+:)?(B\d+)(?:@\w+)? [^\n]*?line (\d+): ", re.MULTILINE)
 _PARTS = re.compile(r"\w[./_-]\w|[a-z][A-Z]|\d")
 
 #: A model: a question → its answer.

@@ -57,6 +57,8 @@ def told(arguments: Any, tool: str = "t") -> list[tuple[str, str, str]]:
         ({"command": "view", "path": "/r/f.py", "view_range": [1, 40]}, ("read", "/r/f.py", "1–40")),
         ({"command": "create", "path": "/r/f.py", "file_text": "x"}, ("wrote", "/r/f.py", "+1 −0")),
         ({"command": "str_replace", "path": "/r/f.py", "old_str": "a", "new_str": "b"}, ("edited", "/r/f.py", "+1 −1")),
+        # our own agent's
+        ({"path": "a.py", "old": "x", "new": "x\ny"}, ("edited", "a.py", "+1 −0")),
         # what is none of these
         ({"reservation_id": "JG7FMM", "cabin": "economy"}, ("called", "JG7FMM economy", "")),
         ({"filepaths": ["/m/a.md", "/m/b.md"]}, ("called", "/m/a.md /m/b.md", "")),

@@ -194,7 +194,7 @@ def put(agent: str, conversation: Conversation, place: Place, env: Mapping[str, 
     folder = native.folder(place.project, place.home, env) if native.folder else place.folder / "written"
     assert installed(session, folder)
     if native.install:
-        _run(native.install(folder / next(iter(session.files))), place, env)
+        _run(native.commands(folder / next(iter(session.files)), session.id)[0], place, env)
     return session
 
 

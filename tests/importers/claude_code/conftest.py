@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ctxvc.core.recording.events import Event
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from tests.importers.claude_code.lines import SESSION, Line, written
 
@@ -18,6 +18,6 @@ def parsed(tmp_path: Path) -> Any:
     """The events of a session that consists of these lines."""
 
     def tell(*lines: Line | bytes) -> list[Event]:
-        return list(read.events(Recording(written(tmp_path / f"{SESSION}.jsonl", *lines))))
+        return list(claude_code.events(Recording(written(tmp_path / f"{SESSION}.jsonl", *lines))))
 
     return tell

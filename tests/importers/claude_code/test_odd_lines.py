@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ctxvc.core.recording.events import Warned
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from tests.importers.claude_code.lines import Line, between, of, prompt, reply, text, written
 from tests.making.events import messages, parts
@@ -22,7 +22,7 @@ def test_lines_that_cannot_be_read_are_named_and_the_rest_is_told(tmp_path: Path
     with path.open("ab") as file:
         file.write(json.dumps(prompt("u2", "a1", "more")).encode()[:50])
 
-    events = list(read.events(Recording(path)))
+    events = list(claude_code.events(Recording(path)))
 
     assert [message.key for message in messages(events)] == ["u1", "a1"]
     assert [warning.line for warning in of(Warned, events)] == [2, 3, 5]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ctxvc.core.recording.events import Compacted, Forked, Said, Warned
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from tests.importers.claude_code.lines import (
     NO_FORKS,
@@ -37,7 +37,7 @@ def test_hand_made_files_cut_after_any_line_do_too(tmp_path: Path, lines: list[L
 
 
 def test_a_real_session_is_told_whole() -> None:
-    events = list(read.events(Recording(REAL)))
+    events = list(claude_code.events(Recording(REAL)))
 
     assert [type(event).__name__ for event in events[:3]] == ["Opened", "Said", "Opened"]
     assert len(messages(events)) == 54
@@ -80,7 +80,7 @@ def told_by_another(path: Path) -> dict[str, list[Any]]:
 
 def told_by_us(path: Path) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {"text": [], "thinking": [], "tool_use": [], "tool_result": []}
-    for event in read.events(Recording(path)):
+    for event in claude_code.events(Recording(path)):
         told = event.summary if isinstance(event, Compacted) else [event.message] if isinstance(event, Said) else []
         for part in (part for message in told if not message.key.startswith("line:") for part in message.parts):
             block = block_of(part)

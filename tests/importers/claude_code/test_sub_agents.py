@@ -8,7 +8,7 @@ from typing import Any
 
 from ctxvc.core.ledger import name_rules
 from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
-from ctxvc.importers.claude_code import read
+from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from tests.importers.claude_code.lines import SESSION, Line, between, call, of, prompt, reply, result, side, written
 from tests.making.events import messages, parts
@@ -63,9 +63,9 @@ def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Pat
     second = agent_file(tmp_path, "workflows/w1/b33", *lines, note={"toolUseId": "t9"})
     agent_file(tmp_path, "acompact-b44", side("e1", None, agent="acompact-b44", words="sum it up"))
 
-    events = list(read.events(Recording(path)))
+    events = list(claude_code.events(Recording(path)))
 
-    assert read.beside(path) == [first, second]
+    assert claude_code.beside(path) == [first, second]
     assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
     assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
@@ -76,7 +76,7 @@ def test_progress_tells_early_which_call_started_a_sub_agent(tmp_path: Path) -> 
     path = session(tmp_path, reply("a1", None, call("t1", "Agent", prompt="!")), progress)
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"))
 
-    assert scopes(list(read.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
+    assert scopes(list(claude_code.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
 
 
 def test_two_sub_agents_with_one_task_have_a_call_each(parsed: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_sub_agents_file_says_nothing_of_the_session(tmp_path: Path) -> None:
     boundary = between("system", "c2", None, subtype="compact_boundary")
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), boundary, side("c3", "c2", answer="y"))
 
-    events = list(read.events(Recording(path)))
+    events = list(claude_code.events(Recording(path)))
 
     assert len(of(Opened, events)) == 1
     assert [(event.scope, event.end) for event in of(Compacted, events)] == [("agent-b22", path.stat().st_size)]
@@ -102,7 +102,7 @@ def test_a_sub_agents_file_can_be_read_for_itself(tmp_path: Path) -> None:
     lines = side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
     path = agent_file(tmp_path, "b22", *lines, note={"toolUseId": "t1"})
 
-    events = list(read.own_events(Recording(path)))
+    events = list(claude_code.own_events(Recording(path)))
 
     assert of(Opened, events)[0].source == SESSION
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1")]
@@ -113,7 +113,7 @@ def test_what_the_session_told_of_a_sub_agent_is_not_told_again(tmp_path: Path) 
     path = session(tmp_path, prompt("u1", None, "look"), side("c1", None, agent="b22", words="x"))
     agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y"))
 
-    assert [key for key, _, _ in scopes(list(read.events(Recording(path))))] == ["c1", "c2"]
+    assert [key for key, _, _ in scopes(list(claude_code.events(Recording(path))))] == ["c1", "c2"]
 
 
 def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -
     written(tmp_path / "agent-b33.jsonl", own.replace(SESSION.encode(), b"another"))
     (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
 
-    assert read.beside(path) == [mine]
+    assert claude_code.beside(path) == [mine]
 
 
 def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> N
     agent_file(tmp_path, "b22").write_bytes(b"\x1f\x8b broken")
     agent_file(tmp_path, "b33", side("c1", None, agent="b33", words="x"), b"{oops")
 
-    broken, cut = of(Warned, list(read.events(Recording(path))))
+    broken, cut = of(Warned, list(claude_code.events(Recording(path))))
 
     assert "agent-b22.jsonl" in broken.text
     assert ("agent-b33.jsonl" in cut.text, cut.line) == (True, 2)

@@ -9,6 +9,7 @@ of these lists was sent. As `ChatRecordingService` of @google/gemini-cli 0.61.0 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,9 +23,9 @@ from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.recording.events import Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import gemini
 from ctxvc.forms.values import text_in
+from ctxvc.importers import gemini_parts
 from ctxvc.importers.file import Line, Recording, json_lines
-from ctxvc.importers.gemini_cli import parts as gemini_parts
-from ctxvc.importers.protocol import LINES, Importer, State, lines_state, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, State, WarnedOnce, file_state, of_project, single
 
 FORMAT = "gemini-cli"
 
@@ -59,9 +60,9 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  #
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
     """The sessions of `project` in which anything was said; a sub-agent's lie in folders below."""
     for path in of_project(sorted(folder.glob("*/chats/session-*.jsonl")), project, _is_conversation):
-        root = _project_root(path)
+        root = project_root(path.parent.parent)
         digest = _PROJECT_HASH.search(Recording(path).head())
-        if (root and Path(root).is_relative_to(project)) or (digest and digest[1] == _project_hash(project)):
+        if (root and Path(root).is_relative_to(project)) or (digest and digest[1] == project_hash(project).encode()):
             yield path
 
 
@@ -69,15 +70,16 @@ def _is_conversation(head: bytes, _: str) -> bool:
     return sniff(head) and (len(head) >= _HEAD or bool(_ANY_MESSAGE.search(head)))
 
 
-def _project_hash(project: Path) -> bytes:
-    return hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest().encode()
+def project_hash(project: Path) -> str:
+    """Gemini CLI's checksum of a project's path."""
+    return hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _project_root(path: Path) -> str:
-    """The folder of the project that the session at `path` is of, as Gemini CLI notes it; empty if it is elsewhere."""
+def project_root(folder: Path) -> str:
+    """The path of the project that this folder of Gemini CLI's is for; empty if it notes none."""
     try:
-        with (path.parent.parent / ".project_root").open("rb") as file:
-            return file.read(_LONGEST_PATH).decode("utf-8", "replace").strip()
+        with (folder / ".project_root").open("rb") as file:
+            return file.read(_LONGEST_PATH).decode("utf-8", "surrogateescape").strip()
     except OSError:
         return ""
 
@@ -91,22 +93,17 @@ def beside(path: Path) -> list[Path]:
     return sorted((path.parent / session).glob("*.jsonl")) if _SESSION_ID.fullmatch(session) else []
 
 
-def files(path: Path) -> Iterator[Path]:
-    """The session at `path`, and its sub-agents' own."""
-    yield path
-    yield from beside(path)
-
-
 def state(path: Path, positions: Mapping[str, int]) -> State:
     """How much of the session at `path` a store has that took those with these ids up to these positions."""
     recording = Recording(path)
     header = wire.parsed(recording.first_line(), dict) or {}
-    return lines_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
+    return file_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
 
 
 def events(recording: Recording) -> Iterator[Event]:
     """The session's events, in file order. Raises: BadInput if the file cannot be read."""
-    session = _Session(recording.stem, _project_root(recording.path))
+    root = os.fsencode(project_root(recording.path.parent.parent)).decode("utf-8", "replace")
+    session = _Session(recording.stem, root)
     for line, record in json_lines(line for line in recording.lines() if not _CLOCK.fullmatch(line.data)):
         yield from session.events(record if isinstance(record, dict) else {}, line)
 
@@ -120,7 +117,6 @@ IMPORTER = Importer(
     folders=folders,
     recordings=recordings,
     beside=beside,
-    files=files,
     state=state,
 )
 
@@ -145,7 +141,7 @@ class _Session:
         self._results: dict[str, bytes] = {}  # call → the digest of its newest result
         self._list: list[dict[str, Any]] | None = None  # the messages that `$set` had, until one follows
         self._rewound = False  # whether messages left by `$rewindTo` and nothing followed yet
-        self._warned: set[str] = set()
+        self._warning = WarnedOnce()
 
     def events(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
         is_header = isinstance(record.get("sessionId"), str)
@@ -172,8 +168,7 @@ class _Session:
         self._opened, self._described = True, bool(header)
         session = text_in(header, "sessionId")
         if text_in(header, "kind") == "subagent":
-            # Lower case, so that no two scopes differ by case only.
-            self._scope = name_rules.slug(f"agent-{session[:8]}".lower(), "agent")
+            self._scope = name_rules.agent_scope(session[:8])
         return Opened(
             format=FORMAT,
             source=_source(self._stem, session) if header else "",
@@ -372,11 +367,6 @@ class _Session:
         else:
             after = self._keys[self._prompt[-1]][-1] if self._prompt else ""
             yield Forked(after=after, end=line.start)
-
-    def _warning(self, reason: str, line: Line) -> Iterator[Event]:
-        if reason not in self._warned:
-            self._warned.add(reason)
-            yield Warned(text=reason, line=line.number)
 
 
 class _Compared(NamedTuple):
