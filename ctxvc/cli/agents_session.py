@@ -95,7 +95,7 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
     if install and target:
         raise click.UsageError("--install writes the session to the agent's own folder: leave out -o")
     if install and form.folder is None:
-        raise click.UsageError(f"{agent} takes sessions in itself: write it with -o FILE, and run what is printed")
+        raise click.UsageError(f"{agent} imports sessions itself: write it with -o FILE, then run the printed command")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         folder = worked_in(snapshot, project_root(app.folder).resolve())
@@ -207,7 +207,7 @@ def _sessions(app: App, folder: Path) -> Path:
         return folders[0]
     raise Refused(
         f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
-        hint="start `claude` there once",
+        hint="start `claude` there once, then try again",
     )
 
 

@@ -11,7 +11,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Record": {
         "wrap": "Run an agent and record what it sends to its model.",
-        "proxy": "Forward requests to models as they are, and record them.",
+        "proxy": "Forward requests to models unchanged, and record them.",
         "install": "Install hooks: a program's, the project's or the store's.",
         "watch": "Poll transcripts and record new messages.",
         "hook": "Handle an event from a Claude Code or git hook, or the status line.",

@@ -21,7 +21,7 @@ from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, SECTIONS, TOPICS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
-from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, render
+from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, reason_of, render
 from ctxvc.phrases import COMMAND_LINE
 
 
@@ -170,10 +170,7 @@ def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
         case click.ClickException():
             return Failure("failed", error.format_message())
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
-            return Failure(
-                "failed", f"{where}{error.strerror or error}", "check the path, the permissions and the disk"
-            )
+            return Failure("failed", reason_of(error), "check the path, the permissions and the disk")
         case ImportError():
             return Failure("failed", f"the installation is broken: {error}", "reinstall ctxvc")
         case _ if any(kind.__name__ == "GitError" for kind in type(error).__mro__):  # libgit2 is not loaded here

@@ -125,14 +125,19 @@ class Output:
         """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
 
-    def answer(self, value: msgspec.Struct, screen: Iterable[str] | Table) -> None:
-        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy."""
+    def answer(self, value: msgspec.Struct, screen: Iterable[str] | Table, remark: str = "") -> None:
+        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy, and a remark
+        for people, such as what to do where a list is empty.
+        """
         if self.json:
             self.value(value)
-        elif isinstance(screen, Table):
+            return
+        if isinstance(screen, Table):
             self.table(screen)
         else:
             self.prose(screen)
+        if remark:
+            self.note(remark)
 
     def say(self, text: str) -> None:
         """Prints a sentence at once, not through the pager."""
@@ -215,6 +220,10 @@ class Output:
         """A number of tokens in a sentence: `2.3k` on a terminal, exact in a pipe."""
         return display.human_tokens(number) if self.terminal else f"{number:,}"
 
+    def estimate(self, number: int) -> str:
+        """An estimated number of tokens in a sentence."""
+        return f"~{self.tokens(number)}" if number else "0"
+
     def _aligned(self, table: Table) -> Iterator[str]:
         from ctxvc.cli.terminal.table import HEADER, REMARK, aligned
 
@@ -296,15 +305,6 @@ def spread(value: object) -> bytes:
     from ctxvc.core.ledger import wire
 
     return msgspec.json.format(wire.compact(value), indent=2)
-
-
-def in_short(tokens: int) -> str:
-    """`847`, `2.3k`, `392k`, `1M`: a number of tokens for people, rounded to two or three digits."""
-    for unit, name in ((1_000_000, "M"), (1000, "k")):
-        if tokens * 2 >= unit * 2 - unit // 1000:  # 999,500 is a million
-            tenths = round(tokens * 10 / unit)
-            return f"{tenths / 10:g}{name}" if tenths < 100 else f"{round(tokens / unit)}{name}"
-    return str(tokens)
 
 
 def counted(number: int, noun: str) -> str:

@@ -79,7 +79,7 @@ def test_a_session_is_written_where_its_agent_finds_it(run: Run, project: Path, 
     before = files(Path.home())
     result = run("export", "--format", agent, "--install", folder=project)
     if agent == "opencode":
-        assert (result.exit_code, "opencode takes sessions in itself" in result.stderr) == (2, True)
+        assert (result.exit_code, "opencode imports sessions itself" in result.stderr) == (2, True)
         return
 
     again = run("export", "--format", agent, "--install", "--json", folder=project)

@@ -40,10 +40,16 @@ def show(app: App, label: str, task: str) -> None:
         chosen = noting.fitting(all_notes, task) if task else all_notes
         digests = project_notes.digests(store.path.parent, chosen)
     answer = ProjectNotes(items=[_item(note, note.stale(digests)) for note in chosen])
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer.items))
+    app.output.answer(
+        answer, _lines(app.output, answer.items), none(answer.items, "--project ", chosen=bool(label or task))
+    )
+
+
+def none(items: Sequence[Item], option: str, *, chosen: bool) -> str:
+    """What to say where there are no notes, or none among those chosen."""
+    if items:
+        return ""
+    return "no such notes" if chosen else f"no notes; `ctxvc note {option}-m …` adds one"
 
 
 def _here(app: App, store: Store) -> tuple[str, str, int]:

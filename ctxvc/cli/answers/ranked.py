@@ -53,7 +53,7 @@ def show(
         app.output.table(ranked_table(answer.items))
     raise_unreadable(unreadable)
     if not answer.items:
-        app.output.note(f"nothing fits '{display.one_line(query, 60)}'")
+        app.output.note(f"no block fits '{display.one_line(query, 60)}'")
     return bool(answer.items)
 
 

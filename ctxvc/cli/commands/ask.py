@@ -36,7 +36,7 @@ STEPS = 30
 @click.argument("name", metavar="[SESSION]", default="")
 @click.argument("question", metavar="QUESTION", default="", callback=or_text)
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Ask about all sessions of the project.")
-@click.option("--remote", metavar="NAME", help="Ask about the sessions that a remote has, as far as they are here.")
+@click.option("--remote", metavar="NAME", help="Ask about the sessions on this remote that the store has, too.")
 @all_projects_option
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
 @provider_option

@@ -103,7 +103,7 @@ def _focused(policy: Policy, text: str) -> Policy:
     if not focus:
         raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
     if not isinstance(policy, Layered):
-        raise BadInput(f"{policy.name} has no focus", hint="leave --policy out, or give layered")
+        raise BadInput(f"policy {policy.name} does not take --focus", hint="leave out --policy, or use layered")
     return msgspec.structs.replace(policy, focus=focus)
 
 

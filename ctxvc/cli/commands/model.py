@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "tokens_per_count",
     metavar="N",
     type=float,
-    help="Tokens of the model that one of ours is, where its vocabulary is unknown and no usage is reported.",
+    help="The model's tokens per token of our count, if its vocabulary is unknown and no usage is reported.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @json_option
@@ -113,13 +113,13 @@ def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[st
     guess = "" if answer.window_recorded else ", a guess: set --window"
     share = 100 * answer.tokens // max(1, answer.budget)
     tokens = output.tokens
-    size = f"{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
+    size = f"~{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
     yield f"prompt    {size}, window {tokens(answer.window)}{guess}"
     yield f"offload   a result above {tokens(answer.offload)} tokens is stored and shown as a preview"
     yield f"clear     old results leave from {tokens(answer.clear)}, summaries from {tokens(answer.summarise)}"
     yield f"guard     nothing above {tokens(answer.guard)} is sent"
     if answer.leaving:
-        amounts = f"{tokens(answer.tokens)} → {tokens(answer.tokens_after)} tokens"
+        amounts = f"~{tokens(answer.tokens)} → ~{tokens(answer.tokens_after)} tokens"
         yield f"At the next call {answer.leaving} blocks or groups leave: {amounts}"
         yield safe(answer.reason)
     elif answer.former != answer.model or changed:

@@ -136,7 +136,7 @@ def _check(names: Sequence[str], specs: Iterable[str], *, mine: bool, asks: bool
     if asks and not out:
         raise click.UsageError("--judge and --perception store their answers next to the results: give --out FILE")
     if mine and specs and all(map(foresees, policy_specs(specs))):
-        raise click.UsageError("the oracle cannot be recommended: name policies, too")
+        raise click.UsageError("the oracle cannot be recommended: add a policy")
 
 
 # --- what is to be replayed
@@ -212,7 +212,7 @@ def _policy(app: App, spec: str) -> Policy:
     from ctxvc.replay.results.result import foresees
 
     if "+" in spec and any(foresees(part.strip()) for part in spec.split("+")):
-        raise BadInput("the oracle stands by itself", hint="as in --policy window,oracle:marks=window")
+        raise BadInput("the oracle cannot be combined with a policy", hint="as in --policy window,oracle:marks=window")
     policy = parsed(spec, app.folder, (Oracle,))
     if isinstance(policy, Oracle):
         parsed(policy.marks, app.folder)

@@ -12,6 +12,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, complete_revisions, json_option, raise_unreadable, write
+from ctxvc.cli.options.time_option import time_option
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ _NAMED = 5
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.option("--share", is_flag=True, help="Refuse if anything on the page looks like a secret.")
 @click.option("--recordings", metavar="DIR", type=click.Path(exists=True, path_type=Path),
-              help="RESULTS: the replayed recordings, for examples.")  # fmt: skip
+              help="RESULTS: the replayed recordings, to show examples.")  # fmt: skip
 @click.option("--stats", "statistics", is_flag=True, help="What all sessions spent, as `ctxvc stats` has it.")
-@click.option("--since", metavar="TIME", default="", help="--stats: only calls from that day on.")
+@time_option("--since", "--stats: only calls from that day on.")
 @all_projects_option
 @json_option
 @click.pass_obj
@@ -42,7 +43,7 @@ def report(
 ) -> None:  # fmt: skip
     """One HTML file that works offline. Without an argument: the current session, with all of its scopes. REV ends the
     page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its policies.
-    --stats makes one of what all sessions spent.
+    --stats makes a page about what all sessions spent.
 
     --json without -o prints the data of the page.
     """

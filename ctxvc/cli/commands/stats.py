@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
-from datetime import datetime, timezone
 from typing import Annotated, get_args
 
 import click
 
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
+from ctxvc.cli.options.time_option import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
 from ctxvc.cli.terminal import charts
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import remotes
 from ctxvc.store.store import Store
-from ctxvc.store.timestamp import seconds_of
 from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
@@ -27,34 +25,29 @@ _BAR, _MOST = 16, 40
 
 
 @command("stats", "ctxvc stats --since 30d --by model")
-@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="What has a line of its own.")
-@click.option("--since", metavar="TIME", default="", help="Only calls from that day on, as in 2026-02-10, 30d.")
+@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="Group by this.")
+@time_option("--since", "Only calls from that day on, as in 2026-02-10, 30d.")
 @all_projects_option
 @click.option("--remote", metavar="NAME", is_flag=False, flag_value="", default=None,
-              help="Only sessions that a remote has, as far as they are here.")  # fmt: skip
+              help="Only sessions on this remote that the store has, too.")  # fmt: skip
 @json_option
 @click.pass_obj
 def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) -> None:
     """Tokens are the provider's counts of committed steps: `fresh`, `read` from its cache, `written` into it, and the
     `output`; `cached` is the share of the prompts that was read. Costs are at list prices, `–` where none is known.
-    `model time` and `tool time` are what was waited, `left` and `reads` blocks that left the prompt and how often they
-    were read back. Days are in UTC.
+    `model time` and `tool time` are the time spent waiting. `left` counts the blocks that left the prompt, `reads` how
+    often they were read back. Days are in UTC.
 
-    `tool` and `file` divide what a call of the model took evenly among the tools that it called or the files that it
-    touched; `person` is the clone that recorded a session. In a pipe, the table is complete and without a chart.
+    `tool` and `file` divide what a model call took evenly among the tools that it called or the files that it touched;
+    `person` is the clone that recorded a session. In a pipe, the table is complete and has no chart.
     """
     if remote is not None and all_projects:
         raise click.UsageError("--remote and --all-projects cannot be combined")
     unreadable: list[CtxvcError] = []
     (answer,) = answers(app, (by,), since, unreadable, all_projects=all_projects, remote=remote)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.table(_table(answer, terminal=app.output.terminal))
-        if not answer.items:
-            app.output.note(
-                "no calls" + (f" since {answer.since}" if answer.since else "") + ": `ctxvc import` imports sessions"
-            )
+    since_when = f" since {answer.since}" if answer.since else ""
+    none = "" if answer.items else f"no calls{since_when}: `ctxvc import` imports sessions"
+    app.output.answer(answer, _table(answer, terminal=app.output.terminal), none)
     raise_unreadable(unreadable)
 
 
@@ -71,7 +64,7 @@ def answers(
 
     The errors of sessions that cannot be read go into `unreadable`.
     """
-    first = datetime.fromtimestamp(seconds_of(since, time.time()), timezone.utc).strftime("%Y-%m-%d") if since else ""
+    first = since[: len("2026-02-10")]
     only = None
     sources: dict[By, list[Source]] = {by: [] for by in kinds}
     if all_projects:

@@ -9,7 +9,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.answers.window import WindowAnswer, window_answer
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import safe
 from ctxvc.cli.terminal.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.core.view.dashboard import Line, folded
@@ -22,7 +22,7 @@ from ctxvc.tokens.meter import budget_of
 
 
 @command("status", "ctxvc status")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--all", "every", is_flag=True, help="List every block on its own line, as --json always does.")
 @click.option("--text", "as_text", is_flag=True, help="Print the dashboard exactly as the model gets it.")
 @json_option

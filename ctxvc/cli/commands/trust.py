@@ -59,6 +59,8 @@ def _list(app: App) -> None:
     for store in stores:
         app.output.lines([f"{safe(store.path)}  {store.time}", *(f"  {line}" for line in _lines(store.settings))])
     app.output.lines(f"{safe(record.path)}  {record.time}" for record in projects)
+    if not (stores or projects):
+        app.output.note("nothing is accepted; `ctxvc trust` shows what a store or project asks for")
 
 
 def _revoke(app: App) -> None:

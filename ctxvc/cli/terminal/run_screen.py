@@ -63,7 +63,7 @@ class Screen:
         session = adapter.session
         used, most = session.used(), session.budget.effective
         step = session.ledger().meta.counters.step
-        self._note(f"[{session.scope}, step {step}: {used:,} of {most:,} tokens, {used * 100 // most} %]")
+        self._note(f"[{session.scope}, step {step}: ~{used:,} of {most:,} tokens, {used * 100 // most} %]")
 
     def stops(self) -> bool:
         return self._stopping.is_set()
