@@ -47,11 +47,11 @@ def losses_in_words(exported: Exported, ledger: Ledger) -> Iterator[str]:
         kinds.setdefault((*_subject(loss.path, ledger), bool(loss.change)), []).append(loss)
     for (field, noun, is_changed), losses in kinds.items():
         first = losses[0].path.partition(".")[0] if field else losses[0].path
-        what = f"{len(losses)} {noun}s (first: {first})" if len(losses) > 1 else f"1 {noun} ({first})"
+        subject = f"{len(losses)} {noun}s (first: {first})" if len(losses) > 1 else f"1 {noun} ({first})"
         change = ", ".join(dict.fromkeys(loss.change for loss in losses))
         yield "".join((
             "changed: " if is_changed else "left out: ", f"{field} of " if field else "",
-            _WHOLE.get(losses[0].path, what), f": {change}" if is_changed else "",
+            _WHOLE.get(losses[0].path, subject), f": {change}" if is_changed else "",
         ))  # fmt: skip
 
 

@@ -95,8 +95,10 @@ def _print(app: App, result: Result) -> None:
 
 def _are_numbers(values: Iterable[Any]) -> bool:
     """Whether all values that are known, and there are some, are numbers."""
-    known = [value for value in values if value is not None]
-    return bool(known) and all(isinstance(one, (int, float, Decimal)) and not isinstance(one, bool) for one in known)
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(one, (int, float, Decimal)) and not isinstance(one, bool) for one in present
+    )
 
 
 def _cell(value: Any) -> Cell:
