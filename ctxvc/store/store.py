@@ -238,7 +238,9 @@ class Store:
         except KeyError:
             return ""
         except pygit2.GitError as error:
-            raise self._unreadable_ref(name, str(error)) from error
+            if (packed := self.path / "packed-refs").exists() and "packed" in str(error):
+                raise Damaged(f"{packed} is damaged", hint=Phrase("verify-refs")) from error
+            raise self._unreadable_ref(name, "it is not a ref") from error
         if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
             raise self._unreadable_ref(name, "it does not name a ref")
         # No name of ours has other characters: such a target is treated as missing.

@@ -32,8 +32,8 @@ class Unreadable(Exception):
 
 
 def damage(error: Exception) -> str:
-    """What the error of reading an object means for it: `missing` or `damaged`."""
-    return "missing" if isinstance(error, KeyError) else "damaged"
+    """What the error of reading an object says of it: it is `missing from the store`, or `damaged`."""
+    return "missing from the store" if isinstance(error, KeyError) else "damaged"
 
 
 class Entry(NamedTuple):
