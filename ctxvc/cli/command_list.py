@@ -84,6 +84,11 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
+#: The module of a command that shares one with others, where its name is not the command's.
+MODULES = {
+    **dict.fromkeys(("archive", "restore", "delete", "pin", "unpin", "undo", "redo"), "verbs"), "goto": "scope",
+}  # fmt: skip
+
 #: Topic → what `ctxvc help TOPIC` is about.
 TOPICS = {
     "revisions": "how commits, blocks and sessions are named",

@@ -17,7 +17,7 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
-from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, SECTIONS, TOPICS
+from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, MODULES, SECTIONS, TOPICS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(f"ctxvc.cli.commands.{name}"), name)
+        command = getattr(import_module(f"ctxvc.cli.commands.{MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -79,7 +79,7 @@ class Column(NamedTuple):
     """A column. One with a `least` width is narrowed down to it if the terminal has no room.
 
     One with a `rank` is then left out, that of the highest rank first. In the annotation of an answer's field, `cell`
-    makes the cell from the field's value.
+    makes the cell from the field's value, and a `rare` one is there only if an item has it.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Column(NamedTuple):
     least: int = 0
     rank: int = 0
     cell: Callable[[Any], Cell] | None = None
+    rare: bool = False
 
 
 class Table(NamedTuple):
@@ -125,14 +126,16 @@ class Output:
         """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
 
-    def answer(self, value: msgspec.Struct, screen: Iterable[str] | Table, remark: str = "") -> None:
-        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy, and a remark
-        for people, such as what to do where a list is empty.
+    def answer(self, value: msgspec.Struct, screen: str | Iterable[str] | Table, remark: str = "") -> None:
+        """Prints an answer: as JSON if that is asked for, else as its sentence, table or lines, which may be lazy, and
+        a remark for people, such as what to do where a list is empty.
         """
         if self.json:
             self.value(value)
             return
-        if isinstance(screen, Table):
+        if isinstance(screen, str):
+            self.say(screen)
+        elif isinstance(screen, Table):
             self.table(screen)
         else:
             self.prose(screen)
@@ -190,7 +193,8 @@ class Output:
             yield "\t".join(map(plain, row))
 
     def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
-        """The lines of names and values, one pair a line."""
+        """The lines of names and values, one pair a line, without those that have no value."""
+        facts = [(name, value) for name, value in facts if value not in ("", None)]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
             if not self.terminal:

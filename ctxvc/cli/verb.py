@@ -42,7 +42,6 @@ _MOST_NAMED = 12
 _ID = re.compile(r"[BG][1-9][0-9]*")
 
 
-#: The columns of a changing verb's table.
 def acting_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that every changing verb has."""
     function = click.option(

@@ -26,11 +26,8 @@ def add(app: App, text: str, actor: str, name: str, labels: Sequence[str], files
             store, text, actor=actor, name=name, labels=labels, learned=_here(app, store), root=root, files=files
         )
         answer = ProjectNoted(note=_item(note, ()))
-    if app.output.json:
-        app.output.value(answer)
-        return
-    replaced = len(note.about.replaces)
-    app.output.say(safe(note.address) + (f" replaces {', '.join(note.about.replaces)}" if replaced else ""))
+    replaced = f" replaces {', '.join(note.about.replaces)}" if note.about.replaces else ""
+    app.output.answer(answer, f"{safe(note.address)}{replaced}")
 
 
 def show(app: App, label: str, task: str) -> None:

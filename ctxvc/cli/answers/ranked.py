@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from ctxvc.cli.answers.hits import RankedHit
-from ctxvc.cli.answers.shared import Answer, described
+from ctxvc.cli.answers.shared import Answer, described, table_of
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import iso
-from ctxvc.cli.terminal.hits import ranked_table, screen_lines
+from ctxvc.cli.terminal.hits import screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, relevance
 from ctxvc.core.ledger.ledger import Row
@@ -50,7 +50,7 @@ def show(
     elif answer.items and app.output.terminal:
         app.output.lines(screen_lines(app.output, answer.items))
     elif answer.items:
-        app.output.table(ranked_table(answer.items))
+        app.output.table(table_of(RankedHit, answer.items))
     raise_unreadable(unreadable)
     if not answer.items:
         app.output.note(f"no block fits '{display.one_line(query, 60)}'")

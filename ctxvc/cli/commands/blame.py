@@ -45,10 +45,7 @@ def blame(app: App, name: str) -> None:
             blocks = ", ".join(selection.ranges(resolved.group.members)[:_NAMED])
             raise NotFound(f"{name[:80]} is not one block or group but several blocks", hint=f"one of {blocks}")
         answer = _blamed(stored_of(stored, resolved), resolved)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(_blame_lines(app.output, answer))
+    app.output.answer(answer, _blame_lines(app.output, answer))
 
 
 def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
@@ -114,7 +111,7 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
             f"{output.estimate(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}",
         ),
     ]
-    yield from output.facts([(name, value) for name, value in facts if value != ""])
+    yield from output.facts(facts)
     yield ""
     yield from output.table_lines(
         Table(

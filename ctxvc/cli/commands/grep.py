@@ -11,11 +11,11 @@ import click
 
 from ctxvc.cli.answers import ranked
 from ctxvc.cli.answers.hits import Hit, Standing
-from ctxvc.cli.answers.shared import Answer, described, struct_of
+from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.options.time_option import time_option
 from ctxvc.cli.output import counted
-from ctxvc.cli.terminal.hits import context_lines, hits_table, screen_lines
+from ctxvc.cli.terminal.hits import context_lines, screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
@@ -150,7 +150,7 @@ def _show(
     elif hits_listed and context:
         app.output.lines(context_lines(answer.items))
     elif hits_listed:
-        app.output.table(hits_table(answer.items))
+        app.output.table(table_of(Hit, answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)

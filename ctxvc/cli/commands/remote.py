@@ -134,12 +134,8 @@ def _agreed(app: App, address: str) -> bool:
 
 
 def _answer(app: App, items: list[Remote], text: str) -> None:
-    if not app.output.json:
-        app.output.say(safe(text))
-        return
-    app.output.value(
-        Remotes(items=[struct_of(RemoteItem, item, address=transport.printable(item.address)) for item in items])
-    )
+    answers = [struct_of(RemoteItem, item, address=transport.printable(item.address)) for item in items]
+    app.output.answer(Remotes(items=answers), safe(text))
 
 
 class RemoteItem(Item, frozen=True, kw_only=True):

@@ -132,7 +132,7 @@ def _show_block(output: Output, meter: Meter, resolved: Resolved) -> None:
 def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[str, Cell]]:
     row = resolved.row
     assert row is not None
-    facts: list[tuple[str, Cell]] = [
+    return [
         ("block", row.handle),
         ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}, step {row.step}, turn {row.turn}"),
         ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
@@ -147,7 +147,6 @@ def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[
         ("error", "yes" if row.error else ""),
         ("stub", row.stub),
     ]
-    return [(name, value) for name, value in facts if value not in ("", None)]
 
 
 def _by(row: Row) -> str:
@@ -183,7 +182,7 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
         ("label", group.label),
         ("stub", group.stub),
     ]
-    lines = [*output.facts([(name, value) for name, value in facts if value != ""]), ""]
+    lines = [*output.facts(facts), ""]
     members = (f"{member}  {_label(resolved.snapshot, member)}" for member in group.members)
     output.lines([*lines, *(cut(member, output.width) if output.terminal else member for member in members)])
 

@@ -66,12 +66,11 @@ def _list(app: App) -> None:
 def _revoke(app: App) -> None:
     path, file = _store(app), app.project_file
     changed = [place for place, revoked in _revoked(path, file) if revoked]
-    if app.output.json:
-        store = str(path or "")
-        app.output.value(answers.Trust(store=store, accepted=False, changed=bool(changed), items=[]))
-    else:
-        what = "everything is revoked" if changed else "nothing was accepted"
-        app.output.say(f"{what}: {safe(', '.join(map(str, changed)) or str(path or file))}")
+    event = "everything is revoked" if changed else "nothing was accepted"
+    app.output.answer(
+        answers.Trust(store=str(path or ""), accepted=False, changed=bool(changed), items=[]),
+        f"{event}: {safe(', '.join(map(str, changed)) or str(path or file))}",
+    )
 
 
 def _revoked(path: Path | None, file: Path) -> Iterator[tuple[Path, bool]]:
