@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import Output, safe
 from ctxvc.core import project_notes as noting
@@ -59,18 +59,10 @@ def _here(app: App, store: Store) -> tuple[str, str, int]:
 
 
 def _item(note: ProjectNote, stale: Sequence[str]) -> ProjectNoteItem:
-    about = note.about
-    return ProjectNoteItem(
-        address=note.address,
-        name=about.name,
-        text=note.text,
-        labels=list(note.labels),
-        session=about.session,
-        scope=about.scope,
-        step=about.step,
-        files=list(about.files),
-        stale=list(stale),
-    )
+    return struct_of(
+        ProjectNoteItem, note.about, address=note.address, text=note.text, labels=list(note.labels),
+        files=list(note.about.files), stale=list(stale),
+    )  # fmt: skip
 
 
 def _lines(output: Output, items: Sequence[ProjectNoteItem]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from ctxvc.cli.answers.hits import RankedHit
-from ctxvc.cli.answers.shared import Answer, described, table_of
+from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import iso
 from ctxvc.cli.terminal.hits import screen_lines
@@ -106,7 +106,9 @@ class _Question:
 
 def _item(fitting: Fitting) -> RankedHit:
     place = fitting.place
-    return RankedHit(
+    return struct_of(
+        RankedHit,
+        fitting,
         address=place.address,
         session=place.session,
         scope=place.scope,
@@ -114,16 +116,11 @@ def _item(fitting: Fitting) -> RankedHit:
         type=place.row.kind,
         state=place.row.state,
         step=place.row.step,
-        line=fitting.line,
-        text=fitting.text,
-        start=fitting.start,
-        stop=fitting.stop,
         before=[],
         after=[],
         also=[],
         project=place.project,
         time=iso(fitting.time),
-        copies=fitting.copies,
     )
 
 

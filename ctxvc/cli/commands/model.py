@@ -78,18 +78,15 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
             f"{view.ledger.meta.model} takes {view.budget.effective:,} tokens, but {after:,} may not leave the prompt",
             hint="choose a model with a larger window, unpin something, or archive more yourself",
         )
-    return ModelAnswer(
+    return struct_of(
+        ModelAnswer,
+        view.budget,
         session=session.name,
         scope=session.scope,
         model=view.ledger.meta.model,
         former=former,
         changed=changed,
-        window=view.budget.window,
         budget=view.budget.effective,
-        offload=view.budget.offload,
-        clear=view.budget.clear,
-        summarise=view.budget.summarise,
-        guard=view.budget.guard,
         window_recorded=bool(view.ledger.meta.window or models.window(view.ledger.meta.model)),
         tokens=view.used,
         tokens_after=after,

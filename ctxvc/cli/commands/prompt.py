@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.terminal.prompt_text import sections
@@ -55,10 +55,9 @@ def _answer(snapshot: Snapshot, label: str) -> Prompt:
     render = snapshot.ledger.meta.render
     content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies, render), render)
     request: dict[str, Any] = formats.anthropic(request_of(snapshot, content))
-    return Prompt(
-        session=snapshot.session,
-        scope=snapshot.scope,
-        commit=snapshot.commit,
+    return struct_of(
+        Prompt,
+        snapshot,
         label=label,
         missing=list(_missing(snapshot, label)),
         model=snapshot.ledger.meta.model,

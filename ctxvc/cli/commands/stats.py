@@ -7,7 +7,7 @@ from typing import Annotated, get_args
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
 from ctxvc.cli.options.time_option import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
@@ -115,27 +115,17 @@ def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
 def _item(line: Line) -> StatsItem:
     sums = line.sums
     usage = sums.usage
-    return StatsItem(
+    return struct_of(
+        StatsItem,
+        sums,
         name=line.name,
         sessions=line.sessions,
-        turns=sums.turns,
-        calls=sums.calls,
-        uncounted=sums.uncounted,
         fresh=usage.fresh,
         cache_read=usage.read,
         cache_written=usage.written,
         output=usage.reply,
         cached=usage.read / usage.prompt if usage.prompt else 0.0,
         cost=sums.cost if sums.calls > sums.uncounted + sums.unpriced else None,
-        unpriced=sums.unpriced,
-        waited_model=sums.waited_model,
-        waited_tools=sums.waited_tools,
-        tool_calls=sums.tool_calls,
-        failed=sums.failed,
-        compactions=sums.compactions,
-        blocks_left=sums.blocks_left,
-        bytes_left=sums.bytes_left,
-        reads=sums.reads,
     )
 
 
