@@ -235,7 +235,10 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
         items=items,
         above_oracle=[AboveItem(**msgspec.structs.asdict(one)) for one in above(results)],
-        engine=[_engine(total) for total in ordered(results)],
+        engine=[
+            struct_of(EngineItem, total, mean_ms=total.timing.mean, worst_ms=total.timing.worst)
+            for total in ordered(results)
+        ],
         recommended=None,
         compared=None,
         judged=None,
@@ -313,10 +316,6 @@ def _item(part: str, total: Totals) -> ReplayItem:
         events={verb: dict(actors) for verb, actors in total.events.items()},
         dropped=dict(total.dropped),
     )
-
-
-def _engine(total: Totals) -> EngineItem:
-    return struct_of(EngineItem, total, mean_ms=total.timing.mean, worst_ms=total.timing.worst)
 
 
 def _classes(split: Split) -> ClassesItem:

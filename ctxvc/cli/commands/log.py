@@ -10,7 +10,6 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
     SHORT,
     Answer,
@@ -107,7 +106,7 @@ def log(
             return
         if jsonl:
             trace = deque(revisions.trace(stored.store, tips), maxlen=number)
-            app.output.lines(encode(item) for item in _items(stored.store, trace))
+            app.output.lines(encode(log_item(stored.store, entry)) for entry in trace)
             return
         entries = revisions.history(stored.store, snapshot.commit)
         if ".." in revision:
@@ -219,10 +218,6 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
 
 def _money(dollars: float | None) -> str:
     return UNKNOWN if dollars is None else f"${dollars:,.4f}"
-
-
-def _items(store: Store, entries: Iterable[Entry]) -> Iterator[answers.LogItem]:
-    return (log_item(store, entry) for entry in entries)
 
 
 def _rows(output: Output, history: Iterable[Moment]) -> Iterator[str]:

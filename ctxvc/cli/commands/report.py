@@ -91,7 +91,9 @@ def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> 
         content = document(encoded, title=page.title)
         size = len(content)
         if opens and target is None:
-            target = _temporary()
+            import tempfile
+
+            target = Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
         write(app, target, content)
         if opens and target:
             import webbrowser
@@ -99,12 +101,6 @@ def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> 
             webbrowser.open(app.path(target).absolute().as_uri())
     if app.json:
         app.output.value(_answer(page, app.path(target) if target else None, size, encoded))
-
-
-def _temporary() -> Path:
-    import tempfile
-
-    return Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
 
 
 def _session_page(app: App, subject: str, *, share: bool) -> data.Session:

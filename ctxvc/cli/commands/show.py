@@ -137,7 +137,12 @@ def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[
         ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}, step {row.step}, turn {row.turn}"),
         ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
         ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
-        ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
+        (
+            "state",
+            " ".join(
+                filter(None, [row.state, row.group and f"in {row.group}", row.removed_by and f"by {row.removed_by}"])
+            ),
+        ),
         ("parent", row.parent),
         ("tokens", Guess(tokens)),
         ("in the prompt", None if in_prompt == tokens else Guess(in_prompt)),
@@ -147,10 +152,6 @@ def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[
         ("error", "yes" if row.error else ""),
         ("stub", row.stub),
     ]
-
-
-def _by(row: Row) -> str:
-    return f"by {row.removed_by}" if row.removed_by else ""
 
 
 def _show_group(output: Output, resolved: Resolved, group: Group) -> None:

@@ -65,14 +65,17 @@ def answers(
     The errors of sessions that cannot be read go into `unreadable`.
     """
     first = since[: len("2026-02-10")]
-    only = None
+    only: Collection[str] | None = None
     sources: dict[By, list[Source]] = {by: [] for by in kinds}
     if all_projects:
         for store in app.all_stores(unreadable):
             _add_sources(sources, store, unreadable)
     else:
         with app.store() as store:
-            only = _on_remote(app, store, remote) if remote is not None else None
+            if remote is not None:
+                from ctxvc.cli.remotes import remote_sessions
+
+                only = remote_sessions.names(app, store, remote)
             _add_sources(sources, store, unreadable)
     return [answer_of(own, by, first, only) for by, own in sources.items()]
 
@@ -104,12 +107,6 @@ def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
     with Progress("reading", format=lambda number: f"{number:,} sessions") as bar:
         sessions = statistics.summed(store, by, unreadable, bar.reach)
     return Source(str(store.path.parent), sessions, remotes.writers(store))
-
-
-def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
-    from ctxvc.cli.remotes import remote_sessions
-
-    return remote_sessions.names(app, store, name)
 
 
 def _item(line: Line) -> StatsItem:
