@@ -137,12 +137,7 @@ def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[
         ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}, step {row.step}, turn {row.turn}"),
         ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
         ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
-        (
-            "state",
-            " ".join(
-                filter(None, [row.state, row.group and f"in {row.group}", row.removed_by and f"by {row.removed_by}"])
-            ),
-        ),
+        ("state", row.state + f" in {row.group}" * bool(row.group) + f" by {row.removed_by}" * bool(row.removed_by)),
         ("parent", row.parent),
         ("tokens", Guess(tokens)),
         ("in the prompt", None if in_prompt == tokens else Guess(in_prompt)),
