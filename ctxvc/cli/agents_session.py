@@ -1,4 +1,4 @@
-"""Sessions for agents, as they keep their own: where these look for them, and how they go on."""
+"""Sessions written in an agent's own format: where the agent keeps them, and the command that continues one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AGENTS = (CLAUDE_CODE, *native.AGENTS)
 
 
 class GoingOn(NamedTuple):
-    """How an agent goes on with a session: these commands, in this folder; none where it does so by itself."""
+    """The commands that continue a session, and their folder; no commands if the agent needs none."""
 
     folder: Path
     commands: Sequence[Sequence[str]]
@@ -115,7 +115,7 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
 
 
 def say(app: App, going_on: GoingOn) -> None:
-    """Prints how the agent goes on, if there is a command for it."""
+    """Prints the command that continues the session, if there is one."""
     if going_on.commands and not app.output.json:
         app.output.say(str(going_on))
 

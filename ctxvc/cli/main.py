@@ -76,7 +76,7 @@ _WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
 
 
 class Failure(NamedTuple):
-    """A failure as it is reported: a code for programs, a message, a hint, and the exit code."""
+    """What is reported of a failure: a code for programs, a message, a hint, and the exit code."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""`note --project` and `notes --project`: what outlives a session."""
+"""`note --project` and `notes --project`: notes that outlive a session."""
 
 from __future__ import annotations
 

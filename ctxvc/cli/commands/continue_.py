@@ -1,4 +1,4 @@
-"""`continue`: a session goes on in another agent."""
+"""`continue`: a session, continued in another agent."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _continue_run(app: App, revision: str, budget: int, spec: str, *, runs: bool
 
 
 def _unsaid(snapshot: Snapshot, ledger: Ledger) -> Iterator[Loss]:
-    """What of a snapshot the run's prompt has not, or otherwise."""
+    """What the run's prompt lacks of a snapshot, or has changed."""
     yield from (Loss(name, "the agent's own") for name in ("system", "tools") if getattr(snapshot, name))
     for row in snapshot.ledger.rows():
         if row.kind == "thinking" and row.present and is_cut(row, ledger.meta):

@@ -1,4 +1,4 @@
-"""`note`: what was learned."""
+"""`note`: a finding, recorded."""
 
 from __future__ import annotations
 

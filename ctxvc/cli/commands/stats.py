@@ -1,4 +1,4 @@
-"""`stats`: what the sessions of a store, or of all, spent and did."""
+"""`stats`: what the sessions of one store or of all stores spent and did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trust`: what a store or a project sets beyond what any may, and whether the person accepts it."""
+"""`trust`: settings of a store or project that need a person's consent."""
 
 from __future__ import annotations
 

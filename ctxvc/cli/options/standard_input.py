@@ -1,4 +1,4 @@
-"""`-` as an argument: what stands on stdin, for a text or for a file."""
+"""`-` as an argument: stdin, in place of a text or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of numbers in a line of text: what they show does not depend on colours."""
+"""Charts in a line of text, readable without colours."""
 
 from __future__ import annotations
 
