@@ -14,7 +14,7 @@ import click
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import SHORT, Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Guess, Output, Styled, Table, counted
 from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.cli.terminal.progress import Progress

@@ -11,7 +11,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import safe
 from ctxvc.cli.remotes import remote_sessions
 from ctxvc.cli.remotes.remote_sessions import PulledSession

@@ -26,7 +26,7 @@ from ctxvc.cli.answers.shared import (
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.policy_option import model_options, unasked, with_model
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
 
 if TYPE_CHECKING:

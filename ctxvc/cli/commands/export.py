@@ -9,7 +9,7 @@ import click
 from ctxvc import importers
 from ctxvc.cli.agents_session import AGENTS, CLAUDE_CODE, ExportedSession, note_losses, print_export, say, write_session
 from ctxvc.cli.app import App, command, json_option, revision_argument
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import safe
 from ctxvc.core import display
 from ctxvc.errors import BadInput

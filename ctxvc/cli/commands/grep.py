@@ -13,7 +13,7 @@ from ctxvc.cli.answers import ranked
 from ctxvc.cli.answers.hits import Hit, Standing
 from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import counted
 from ctxvc.cli.terminal.hits import context_lines, screen_lines
 from ctxvc.cli.terminal.progress import Progress

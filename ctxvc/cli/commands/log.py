@@ -24,7 +24,7 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option, revision_argument
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
 from ctxvc.cli.terminal.commit_table import log_item, log_item_of

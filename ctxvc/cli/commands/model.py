@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Output, safe
 from ctxvc.errors import Refused
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import Column, Table, counted, safe
 from ctxvc.errors import Refused
 from ctxvc.sharing import audience, remotes

@@ -20,7 +20,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.judge_model import judge_options, model_answers
 from ctxvc.cli.options.policy_option import parsed
 from ctxvc.cli.options.provider_option import endpoint, server
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.replay_experiment import EXPERIMENT, experiment

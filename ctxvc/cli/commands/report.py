@@ -12,7 +12,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, complete_revisions, json_option, raise_unreadable, write
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.options.policy_option import model_of
 from ctxvc.cli.options.provider_option import default_model, provider_option
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
-from ctxvc.cli.options.time_option import time_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
 from ctxvc.cli.terminal import charts
 from ctxvc.cli.terminal.progress import Progress

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctxvc.cli.app import App
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 
 if TYPE_CHECKING:
     from ctxvc.wire.exchange import Management
