@@ -68,7 +68,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Share": {
         "remote": "Add a git remote to share sessions through, or list them.",
         "push": "Push sessions to a remote, onto a ref of this store's own.",
-        "pull": "Take in the sessions that other clones have pushed.",
+        "pull": "Fetch the sessions that other clones have pushed.",
         "clone": "Create a store from a remote's sessions, or from a bundle.",
         "unshare": "Take a session back from a remote.",
     },
@@ -94,17 +94,17 @@ TOPICS = {
     "revisions": "how commits, blocks and sessions are named",
     "budgets": "windows, budgets and the thresholds below them",
     "policies": "what leaves the prompt, and who decides",
-    "choose-a-policy": "which policy and which budget, by your own sessions",
+    "choose-a-policy": "which policy and budget suit your own sessions",
     "dashboard": "the columns of `status`",
     "config": "your configuration file, and a project's",
     "environment": "the variables that are read",
     "exit-codes": "what each exit code means",
     "json": "the answers of --json",
-    "secrets": "what is looked for, and what becomes of it",
-    "providers": "whose API a model is behind: addresses and keys",
+    "secrets": "what counts as a secret, and what happens to one",
+    "providers": "the APIs of models: addresses and keys",
     "run-safely": "what an agent's commands may see and do",
     "connect-over-mcp": "the configuration of an MCP client",
-    "glossary": "the words, each in one meaning",
+    "glossary": "what the words mean",
 }
 #: The topics that are pages of the documents: their places in `docs`. In a wheel they are with the other topics.
 PAGES = {

@@ -164,7 +164,7 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     yield from output.table_lines(table_of(CompactedPart, answer.items))
     for group in answer.groups:
         yield safe(group.stub.partition("\n")[0])
-    freed, after = map(output.tokens, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
+    freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
     if dry_run:
         yield f"{freed} tokens would be freed, leaving a prompt of {after} tokens; nothing was changed"
     else:
