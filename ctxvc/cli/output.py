@@ -312,8 +312,8 @@ def spread(value: object) -> bytes:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 record`, `2 records`"""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 record`, `2,000 records`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(cell: Cell) -> str:
