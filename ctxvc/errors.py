@@ -78,6 +78,16 @@ class CtxvcError(Exception):
         return str(self.advice)
 
 
+def reason_of(error: BaseException) -> str:
+    """What an exception says to a person: a system's error by its file and in words, a bug with its class."""
+    match error:
+        case OSError(strerror=str(text)):
+            return f"{error.filename}: {text}" if error.filename else text
+        case CtxvcError() | OSError() | ValueError():
+            return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
 class Refused(CtxvcError):
     code = "refused"
 

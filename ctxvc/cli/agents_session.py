@@ -1,4 +1,4 @@
-"""Sessions for agents, as they keep their own: where these look for them, and how they go on."""
+"""Sessions written in an agent's own format: where the agent keeps them, and the command that continues one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 from ctxvc.claude_code.resume import Resumable, resumable
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
 from ctxvc.cli.app import App, write
-from ctxvc.cli.output import safe
+from ctxvc.cli.output import counted, safe
 from ctxvc.core import display
 from ctxvc.errors import Refused
 from ctxvc.exporters import native
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.exported import Exported, LossKind, by_kind
+from ctxvc.exporters.exported import Exported, losses_in_words
 from ctxvc.exporters.native.install import installed, whole_file
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
@@ -34,12 +34,10 @@ __all__ = ["AGENTS", "CLAUDE_CODE", "ExportedSession", "GoingOn", "is_taken_in",
 
 #: The agents that a session can be written for.
 AGENTS = (CLAUDE_CODE, *native.AGENTS)
-#: Places of a loss that are printed.
-_SHOWN = 4
 
 
 class GoingOn(NamedTuple):
-    """How an agent goes on with a session: these commands, in this folder; none where it does so by itself."""
+    """The commands that continue a session, and their folder; no commands if the agent needs none."""
 
     folder: Path
     commands: Sequence[Sequence[str]]
@@ -97,7 +95,7 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
     if install and target:
         raise click.UsageError("--install writes the session to the agent's own folder: leave out -o")
     if install and form.folder is None:
-        raise click.UsageError(f"{agent} takes sessions in itself: write it with -o FILE, and run what is printed")
+        raise click.UsageError(f"{agent} imports sessions itself: write it with -o FILE, then run the printed command")
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         folder = worked_in(snapshot, project_root(app.folder).resolve())
@@ -117,7 +115,7 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
 
 
 def say(app: App, going_on: GoingOn) -> None:
-    """Prints how the agent goes on, if there is a command for it."""
+    """Prints the command that continues the session, if there is one."""
     if going_on.commands and not app.output.json:
         app.output.say(str(going_on))
 
@@ -141,8 +139,9 @@ def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, 
 
 
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
-    for kind in by_kind(exported, snapshot.ledger):
-        app.output.note(_loss_text(kind))
+    """Prints what the session in its new form has lost."""
+    for line in losses_in_words(exported, snapshot.ledger):
+        app.output.note(safe(line))
 
 
 def print_export(
@@ -169,18 +168,16 @@ def print_export(
 
 def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> None:
     if exported.kept:
-        app.output.note(f"{exported.kept} lines are taken unchanged from {safe(str(transcript))}")
+        app.output.note(f"{counted(exported.kept, 'line')} copied unchanged from {safe(str(transcript))}")
     elif transcript:
         app.output.note(f"written from scratch: this revision is not an unedited part of {safe(str(transcript))}")
     else:
         app.output.note("written from scratch: the transcript it was recorded from was not found (--recorded FILE)")
     if exported.thinking:
-        app.output.note(
-            f"left out: {exported.thinking} thinking blocks, whose signatures are valid only after their original "
-            "context"
-        )
+        blocks = counted(exported.thinking, "thinking block")
+        app.output.note(f"left out: {blocks}: a provider accepts thinking only in the context it was signed in")
     if exported.taken_over:
-        app.output.note(f"changed: {len(exported.taken_over)} calls, into those of Claude Code's own tools")
+        app.output.note(f"changed: {counted(len(exported.taken_over), 'call')}, to Claude Code's own tools")
 
 
 def worked_in(snapshot: Snapshot, project: Path) -> Path:
@@ -210,7 +207,7 @@ def _sessions(app: App, folder: Path) -> Path:
         return folders[0]
     raise Refused(
         f"Claude Code has not stored a session of {folder} yet, and how it shortens so long a name is unknown",
-        hint="start `claude` there once",
+        hint="start `claude` there once, then try again",
     )
 
 
@@ -219,14 +216,6 @@ _RECOVERY = (
     "(What a text like `archived B17@1a2b3c` in brackets stands for is printed by "
     "`ctxvc recover B17 --session {session}`.)"
 )
-
-
-def _loss_text(kind: LossKind) -> str:
-    """A line about losses of one kind."""
-    places = f"{', '.join(kind.paths[:_SHOWN])}{', …' if len(kind.paths) > _SHOWN else ''}"
-    verb = "changed" if kind.change else "left out"
-    became = f": {safe(kind.change)}" if kind.change else ""
-    return f"{verb}: {len(kind.paths)} × {safe(kind.subject)} ({safe(places)}){became}"
 
 
 class ExportLoss(Item, frozen=True, kw_only=True):

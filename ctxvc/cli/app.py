@@ -434,6 +434,18 @@ def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) 
     return _completions(ctx, incomplete, names)
 
 
+def revision_argument(name: str = "revision", metavar: str = "[REV]") -> Callable[[_Function], _Function]:
+    """A revision, by default the present."""
+    return click.argument(name, metavar=metavar, default="HEAD", shell_complete=complete_revisions, callback=not_empty)
+
+
+def not_empty(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """A revision; an empty one, as from a variable that is not set, is wrong usage."""
+    if not value:
+        raise click.BadParameter("it is empty; `ctxvc help revisions` lists what it can be")
+    return value
+
+
 def complete_scopes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the session's scopes, for a shell."""
     app = ctx.ensure_object(App)

@@ -11,7 +11,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Record": {
         "wrap": "Run an agent and record what it sends to its model.",
-        "proxy": "Forward requests to models as they are, and record them.",
+        "proxy": "Forward requests to models unchanged, and record them.",
         "install": "Install hooks: a program's, the project's or the store's.",
         "watch": "Poll transcripts and record new messages.",
         "hook": "Handle an event from a Claude Code or git hook, or the status line.",
@@ -68,7 +68,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Share": {
         "remote": "Add a git remote to share sessions through, or list them.",
         "push": "Push sessions to a remote, onto a ref of this store's own.",
-        "pull": "Take in the sessions that other clones have pushed.",
+        "pull": "Fetch the sessions that other clones have pushed.",
         "clone": "Create a store from a remote's sessions, or from a bundle.",
         "unshare": "Take a session back from a remote.",
     },
@@ -84,22 +84,27 @@ SECTIONS: dict[str, dict[str, str]] = {
 }
 COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
+#: The module of a command that shares one with others, where its name is not the command's.
+MODULES = {
+    **dict.fromkeys(("archive", "restore", "delete", "pin", "unpin", "undo", "redo"), "verbs"), "goto": "scope",
+}  # fmt: skip
+
 #: Topic → what `ctxvc help TOPIC` is about.
 TOPICS = {
     "revisions": "how commits, blocks and sessions are named",
     "budgets": "windows, budgets and the thresholds below them",
     "policies": "what leaves the prompt, and who decides",
-    "choose-a-policy": "which policy and which budget, by your own sessions",
+    "choose-a-policy": "which policy and budget suit your own sessions",
     "dashboard": "the columns of `status`",
     "config": "your configuration file, and a project's",
     "environment": "the variables that are read",
     "exit-codes": "what each exit code means",
     "json": "the answers of --json",
-    "secrets": "what is looked for, and what becomes of it",
-    "providers": "whose API a model is behind: addresses and keys",
+    "secrets": "what counts as a secret, and what happens to one",
+    "providers": "the APIs of models: addresses and keys",
     "run-safely": "what an agent's commands may see and do",
     "connect-over-mcp": "the configuration of an MCP client",
-    "glossary": "the words, each in one meaning",
+    "glossary": "what the words mean",
 }
 #: The topics that are pages of the documents: their places in `docs`. In a wheel they are with the other topics.
 PAGES = {

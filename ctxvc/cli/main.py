@@ -17,11 +17,11 @@ import click
 from ctxvc import __version__
 from ctxvc.cli import hook_entry, phrases
 from ctxvc.cli.app import COMPLETE, App, global_options
-from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, SECTIONS, TOPICS
+from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, MODULES, SECTIONS, TOPICS
 from ctxvc.cli.output import to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
-from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, render
+from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, reason_of, render
 from ctxvc.phrases import COMMAND_LINE
 
 
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(f"ctxvc.cli.commands.{name}"), name)
+        command = getattr(import_module(f"ctxvc.cli.commands.{MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -76,7 +76,7 @@ _WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
 
 
 class Failure(NamedTuple):
-    """A failure as it is reported: a code for programs, a message, a hint, and the exit code."""
+    """What is reported of a failure: a code for programs, a message, a hint, and the exit code."""
 
     code: str
     message: str
@@ -170,10 +170,7 @@ def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
         case click.ClickException():
             return Failure("failed", error.format_message())
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
-            return Failure(
-                "failed", f"{where}{error.strerror or error}", "check the path, the permissions and the disk"
-            )
+            return Failure("failed", reason_of(error), "check the path, the permissions and the disk")
         case ImportError():
             return Failure("failed", f"the installation is broken: {error}", "reinstall ctxvc")
         case _ if any(kind.__name__ == "GitError" for kind in type(error).__mro__):  # libgit2 is not loaded here

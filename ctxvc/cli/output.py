@@ -79,7 +79,7 @@ class Column(NamedTuple):
     """A column. One with a `least` width is narrowed down to it if the terminal has no room.
 
     One with a `rank` is then left out, that of the highest rank first. In the annotation of an answer's field, `cell`
-    makes the cell from the field's value.
+    makes the cell from the field's value, and a `rare` one is there only if an item has it.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Column(NamedTuple):
     least: int = 0
     rank: int = 0
     cell: Callable[[Any], Cell] | None = None
+    rare: bool = False
 
 
 class Table(NamedTuple):
@@ -125,14 +126,21 @@ class Output:
         """Prints an answer as one line of JSON."""
         sys.stdout.write(encode(value) + "\n")
 
-    def answer(self, value: msgspec.Struct, screen: Iterable[str] | Table) -> None:
-        """Prints an answer: as JSON if that is asked for, else as its table or lines, which may be lazy."""
+    def answer(self, value: msgspec.Struct, screen: str | Iterable[str] | Table, remark: str = "") -> None:
+        """Prints an answer: as JSON if that is asked for, else as its sentence, table or lines, which may be lazy, and
+        a remark for people, such as what to do where a list is empty.
+        """
         if self.json:
             self.value(value)
+            return
+        if isinstance(screen, str):
+            self.say(screen)
         elif isinstance(screen, Table):
             self.table(screen)
         else:
             self.prose(screen)
+        if remark:
+            self.note(remark)
 
     def say(self, text: str) -> None:
         """Prints a sentence at once, not through the pager."""
@@ -185,7 +193,8 @@ class Output:
             yield "\t".join(map(plain, row))
 
     def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
-        """The lines of names and values, one pair a line."""
+        """The lines of names and values, one pair a line, without those that have no value."""
+        facts = [(name, value) for name, value in facts if value not in ("", None)]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
             if not self.terminal:
@@ -214,6 +223,10 @@ class Output:
     def tokens(self, number: int) -> str:
         """A number of tokens in a sentence: `2.3k` on a terminal, exact in a pipe."""
         return display.human_tokens(number) if self.terminal else f"{number:,}"
+
+    def estimate(self, number: int) -> str:
+        """An estimated number of tokens in a sentence."""
+        return f"~{self.tokens(number)}" if number else "0"
 
     def _aligned(self, table: Table) -> Iterator[str]:
         from ctxvc.cli.terminal.table import HEADER, REMARK, aligned
@@ -298,18 +311,9 @@ def spread(value: object) -> bytes:
     return msgspec.json.format(wire.compact(value), indent=2)
 
 
-def in_short(tokens: int) -> str:
-    """`847`, `2.3k`, `392k`, `1M`: a number of tokens for people, rounded to two or three digits."""
-    for unit, name in ((1_000_000, "M"), (1000, "k")):
-        if tokens * 2 >= unit * 2 - unit // 1000:  # 999,500 is a million
-            tenths = round(tokens * 10 / unit)
-            return f"{tenths / 10:g}{name}" if tenths < 100 else f"{round(tokens / unit)}{name}"
-    return str(tokens)
-
-
 def counted(number: int, noun: str) -> str:
-    """`1 record`, `2 records`"""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """`1 record`, `2,000 records`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(cell: Cell) -> str:

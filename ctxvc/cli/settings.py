@@ -285,7 +285,7 @@ def _own_policy(value: Any) -> str:
 def _budget(value: Any) -> int:
     import click
 
-    from ctxvc.cli.options.token_amount import TokenAmount
+    from ctxvc.cli.options.values import TokenAmount
 
     try:
         if isinstance(value, bool) or not isinstance(value, int | str):

@@ -42,7 +42,6 @@ _MOST_NAMED = 12
 _ID = re.compile(r"[BG][1-9][0-9]*")
 
 
-#: The columns of a changing verb's table.
 def acting_options(function: Callable[..., None]) -> Callable[..., None]:
     """The options that every changing verb has."""
     function = click.option(
@@ -138,8 +137,8 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
         yield from output.table_lines(table_of(ActedBlock, answer.items))
     if answer.items or answer.groups:
         freed = answer.tokens_before - answer.tokens_after
-        word, after = "freed" if freed >= 0 else "added", output.tokens(answer.tokens_after)
-        yield f"{output.tokens(abs(freed))} tokens {word}; the prompt is {after} tokens now"
+        word, after = "freed" if freed >= 0 else "added", output.estimate(answer.tokens_after)
+        yield f"{output.estimate(abs(freed))} tokens {word}; the prompt is {after} tokens now"
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):

@@ -14,9 +14,6 @@ from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
 from ctxvc.forms.losses import Loss
 
-_BLOCK = re.compile(r"(B[0-9]+)(.*)", re.DOTALL)
-_NUMBERED = re.compile(r"\[[0-9]+\]")
-
 
 class Exported(msgspec.Struct, frozen=True):
     """A session in another format.
@@ -43,27 +40,40 @@ def leading(content: Sequence[Piece]) -> Iterator[Loss]:
         yield Loss(f"{piece.block}.role", "a part of the system prompt")
 
 
-class LossKind(msgspec.Struct, frozen=True):
-    """Losses of one kind: `subject` is what was lost, as `thinking` or `is_error of tool_result`."""
-
-    subject: str
-    change: str
-    paths: tuple[str, ...]
-
-
-def by_kind(exported: Exported, ledger: Ledger) -> list[LossKind]:
-    """The losses by their kind, in the order of the first of each."""
-    kinds: dict[tuple[str, str], list[str]] = {}
+def losses_in_words(exported: Exported, ledger: Ledger) -> Iterator[str]:
+    """A line for people about the losses of each kind: how many, where the first is, and what is there instead."""
+    kinds: dict[tuple[str, str, bool], list[Loss]] = {}
     for loss in exported.losses:
-        kinds.setdefault((_subject(loss.path, ledger), loss.change), []).append(loss.path)
-    return [LossKind(subject, change, tuple(paths)) for (subject, change), paths in kinds.items()]
+        kinds.setdefault((*_subject(loss.path, ledger), bool(loss.change)), []).append(loss)
+    for (field, noun, is_changed), losses in kinds.items():
+        first = losses[0].path.partition(".")[0] if field else losses[0].path
+        subject = f"{len(losses)} {noun}s (first: {first})" if len(losses) > 1 else f"1 {noun} ({first})"
+        change = ", ".join(dict.fromkeys(loss.change for loss in losses))
+        yield "".join((
+            "changed: " if is_changed else "left out: ", f"{field} of " if field else "",
+            _WHOLE.get(losses[0].path, subject), f": {change}" if is_changed else "",
+        ))  # fmt: skip
 
 
-def _subject(path: str, ledger: Ledger) -> str:
-    match = _BLOCK.fullmatch(path)
-    if match is None:
-        return _NUMBERED.sub("", path).partition(".")[0]
-    row = ledger.get(match[1])
-    kind = row.kind if row else "block"
-    field = _NUMBERED.sub("", match[2]).removeprefix(".")
-    return f"{field} of {kind}" if field else kind
+def _subject(path: str, ledger: Ledger) -> tuple[str, str]:
+    """The field that was lost, empty for all of what had it; and what that was."""
+    head, _, field = _NUMBERED.sub("", path).partition(".")
+    row = ledger.get(head) if _BLOCK.fullmatch(head) else None
+    if row is None and head not in ("tools", *ledger.groups):
+        return "", _NOUNS.get(head, "field")
+    noun = _NOUNS.get(row.kind, row.kind) if row else _NOUNS.get(head, "group")
+    return _FIELDS.get(field, f"`{field}`" if field else ""), noun
+
+
+_BLOCK = re.compile("B[0-9]+")
+_NUMBERED = re.compile(r"\[[0-9]+\]")
+#: What there is once.
+_WHOLE = {"system": "the system prompt", "tools": "the tool definitions"}
+#: What people call a block of a kind, and parts of a session or a request.
+_NOUNS = {
+    "user": "message", "assistant": "answer", "thinking": "thinking block", "tool_use": "call", "tool_result": "result",
+    "system": "system message", "other": "other block", "tools": "tool definition", "scopes": "subagent",
+    "files": "file", "steps": "step",
+}  # fmt: skip
+_FIELDS = {"name": "the tool's name", "input": "the arguments", "is_error": "the error mark",
+           "content": "content", "origin": "the author", "role": "the role"}  # fmt: skip

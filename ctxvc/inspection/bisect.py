@@ -66,13 +66,13 @@ def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int],
 
 
 def still_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int, place: int) -> bool:
-    """Whether the newest prompt, too, costs more than `most`, as that at `place` does."""
+    """Whether the newest prompt still costs more than `most`, like the one at `place`."""
     grown = next(end for end in _ends(store, commits) if end >= place)
     return grown == len(commits) - 1 or cost(commits[-1]) > most
 
 
 def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:
-    """The first that is not good, where the last is not, and no good one comes after a bad one: found by halving."""
+    """The first bad place, by halving: the last must be bad, and no good one may follow a bad one."""
     low, high = 0, len(places) - 1
     while low < high:
         middle = (low + high) // 2
@@ -84,7 +84,7 @@ def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:
 
 
 def changes(places: Iterable[int], good: Callable[[int], bool]) -> Iterator[tuple[int, bool]]:
-    """Each place whose answer is another than that of the one before, with its answer; what came before all is good."""
+    """Each place whose answer differs from the one before, with its answer; before the first, all is good."""
     was = True
     for place in places:
         if (now := good(place)) != was:

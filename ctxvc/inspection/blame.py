@@ -1,4 +1,4 @@
-"""blame: what became of a block or group, commit by commit, and in which calls of the model it stood how."""
+"""blame: what happened to a block or group, commit by commit, and how each model call saw it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxvc.store.store import Store
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit's change of it. `entry` is None if not committed yet, `step` the newest step by then."""
+    """What a commit did to it. `entry` is None if not committed yet, `step` the newest step by then."""
 
     what: str
     touch: Touch
@@ -37,14 +37,14 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(stored: StoredSession, scope: str, name: str) -> list[Event]:
-    """All that was done to it, in order. Raises: Damaged."""
+    """Everything that was done to it, oldest first. Raises: Damaged."""
     return [
         _event(stored.store, touch, stored.ledger(scope)) for touch in touches(stored, scope, [name], by_name=True)
     ][::-1]
 
 
 def stays(events: Sequence[Event], ledger: Ledger) -> list[Stay]:
-    """Its state from one event to the next; times when it did not exist are left out."""
+    """Its state between one event and the next, leaving out times when it did not exist."""
     return list(_stays(events, _calls(ledger)))
 
 

@@ -99,7 +99,7 @@ def blob_id(data: bytes) -> bytes:
 def read(
     store: Store, stored: Iterable[StoredBody], unreadable: list[CtxvcError] | None = None
 ) -> Iterator[tuple[StoredBody, bytes]]:
-    """Each with its bytes, in their order. They are not hashed, which `verify` is for.
+    """Each body with its bytes, in the same order, without a check of its hash.
 
     What is damaged is left out, and its errors go into `unreadable`. Raises: without it, Damaged.
     """

@@ -1,4 +1,4 @@
-"""What clients would have sent without a budget, beside what went to the model instead."""
+"""What clients would have sent without a budget, compared with what was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two moments of a session: what entered the prompt, what left it, what stands otherwise."""
+"""What changed in the prompt between two moments of a session: what entered, left, or is shown differently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUT = "cut"
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One block that stands otherwise. `row` is the newer one; `was` and `now` are states, empty if it was not, and
+    """A block that is shown differently. `row` is the newer one; `was` and `now` are states, empty if it was not, and
     `cut` for thinking or a dashboard that a cut took out.
     """
 
@@ -35,7 +35,7 @@ class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StubChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The stub of a group that came, went or reads otherwise; `text` is the newer one."""
+    """A group's stub that entered, left or changed; `text` is the newer one."""
 
     move: Move
     group: Group
@@ -49,7 +49,7 @@ class StubChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(before: Ledger, after: Ledger) -> list[BlockChange | StubChange]:
-    """What stands otherwise in `after` than in `before`: blocks in the order of their numbers, then stubs of groups."""
+    """What differs in `after` from `before`: blocks by number, then stubs of groups."""
     changes = sorted(_changes(before, after), key=lambda change: change.row.number)
     return [*changes, *sorted(_stubs(before, after), key=lambda change: group_number(change.group.id))]
 

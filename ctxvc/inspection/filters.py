@@ -71,7 +71,7 @@ def parsed(
 ) -> Filters:
     """What somebody says, with times as `seconds_of` takes them. Raises: BadInput for a kind or time that is none."""
     if unknown := next((kind for kind in kinds if kind not in _KINDS), ""):
-        raise BadInput(f"{one_line(unknown, 40)!r} is no kind", hint=f"use one of {', '.join(_KINDS)}")
+        raise BadInput(f"{one_line(unknown, 40)!r} is not a kind of block", hint=f"use one of {', '.join(_KINDS)}")
     return Filters(
         kinds=[kind for kind in _KINDS if kind in kinds],
         agents=agents,

@@ -1,4 +1,4 @@
-"""grep: the lines of all bodies that match, and where each of them stands now."""
+"""grep: the matching lines of all bodies, and where each body is now."""
 
 from __future__ import annotations
 

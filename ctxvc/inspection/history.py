@@ -106,7 +106,7 @@ def rev_list(store: Store, tip: str, *arguments: str) -> list[str]:
     try:
         return program.run(store.path, "rev-list", "--first-parent", tip, *arguments).decode("ascii").split()
     except CtxvcError as error:
-        raise Damaged(f"the history of {tip[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
+        raise Damaged(f"a commit in the history of {tip[:12]} is missing or damaged", hint=Phrase("verify")) from error
 
 
 class _Walk:

@@ -30,7 +30,7 @@ class NetDiff:
         self._pieces: list[tuple[str, str]] = []  # what stood there before the edits, and what stands there now
 
     def add(self, change: Change) -> None:
-        """Takes in the next change of the file."""
+        """Adds the next change of the file."""
         old, new = change.old.replace("\r\n", "\n"), change.new.replace("\r\n", "\n")
         if change.kind == "write":
             self._text, self._pieces = new, []

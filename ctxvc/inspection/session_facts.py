@@ -39,7 +39,7 @@ class SessionFacts:
         return self._times[scope].get(row.step, 0)
 
     def files(self, scope: str, row: Row) -> frozenset[str]:
-        """The files that a call names, or the call of a result, by all that one may call them."""
+        """Every name for the files that a call names; for a result, those of its call."""
         if row.kind not in ("tool_use", "tool_result") or not row.call:
             return frozenset()
         key = (scope, row.call)
@@ -58,7 +58,7 @@ class SessionFacts:
 
 
 def endings(path: str) -> Iterator[str]:
-    """What one may call a file by: its name, with a folder before it, with two, …, and its whole path."""
+    """The names for a file: `c.py`, `b/c.py`, …, and its whole path."""
     parts = path.replace("\\", "/").removeprefix("./").split("/")
     for count in range(1, min(len(parts), _DEEPEST) + 1):
         yield "/".join(parts[-count:])

@@ -77,7 +77,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         return caption_of(self.rows, self.body_of, self.folder, width - len(news)) + news
 
     def texts(self) -> Iterator[str]:
-        """All that is said of it: what it did, each of its calls, the human's words, the commit's message."""
+        """Every text about it: what it did, each of its calls, the human's words, the commit's message."""
         entry = self.entry
         yield from (entry.subject, entry.body, *entry.trailers.values(), caption.human_words(self.rows, _REQUEST))
         yield self.text(_REQUEST)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from ctxvc.core import relevance
-from ctxvc.errors import Conflict, CtxvcError
+from ctxvc.errors import Conflict, CtxvcError, reason_of
 from ctxvc.store.cache.database import CacheDatabase
 from ctxvc.store.store import Store
 from ctxvc.store.trust import seals
@@ -133,7 +133,9 @@ class TextIndex:
         except sqlite3.OperationalError as error:
             raise _busy(error) from error
         except (OSError, sqlite3.DatabaseError) as error:
-            raise CtxvcError(f"the index cannot be written: {error}", hint="check the disk, then try again") from error
+            raise CtxvcError(
+                f"the index of words cannot be written: {reason_of(error)}", hint="check the disk, then try again"
+            ) from error
 
     def forget(self) -> None:
         """Removes it."""
@@ -327,4 +329,4 @@ def _keep(database: sqlite3.Connection, name: str, value: str | int) -> None:
 
 
 def _busy(error: Exception) -> CtxvcError:
-    return Conflict(f"the index cannot be used now: {error}", hint="try again in a moment")
+    return Conflict(f"the index of words cannot be used now: {error}", hint="try again in a moment")

@@ -16,7 +16,7 @@ By = Literal["kind", "tool", "turn", "file"]
 
 
 class Category(NamedTuple):
-    """What some blocks have in common, their number, and their tokens in the prompt, also as a share of its whole."""
+    """Blocks of one kind, tool, turn or file: how many, their tokens in the prompt, and their share of it."""
 
     name: str
     blocks: int

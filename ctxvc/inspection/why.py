@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
     @property
     def by_person(self) -> bool:
-        """Whether it came after calls of this file were recorded, and none of them can have made it."""
+        """Whether a person wrote it: it came after calls on this file were recorded, and none of them can have."""
         return self.edit is None and self.evidence == "none" and not self.possible and not self.doubtful
 
 

@@ -1,4 +1,4 @@
-"""What was done in a scope: what its calls took, priced by the dated table, and the files that they changed."""
+"""The work in a scope: its calls' tokens, priced by the dated table, and the files that they changed."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class TotalCost(NamedTuple):
 
 
 def call_costs(store: Store, entries: Iterable[Entry]) -> list[CallCost]:
-    """What the calls of these commits took, each whose usage is recorded."""
+    """The cost of each call of these commits whose usage is recorded."""
     return [cost for entry in entries if (cost := call_cost(store, entry)) is not None]
 
 
 def call_cost(store: Store, entry: Entry) -> CallCost | None:
-    """What the call of a commit took; None if it is no call, or the provider's count of it is not recorded."""
+    """The cost of a commit's call; None if it has none, or the provider's count is not recorded."""
     usage = models.usage_of(entry.usage)
     if not usage.prompt:
         return None
@@ -60,7 +60,7 @@ def call_cost(store: Store, entry: Entry) -> CallCost | None:
 
 
 def total_cost(costs: Iterable[CallCost]) -> TotalCost:
-    """What these calls took together, whatever their order."""
+    """The total of these calls."""
     costs = list(costs)
     usage = Usage(*map(sum, zip(*(cost.usage for cost in costs), strict=True))) if costs else Usage()
     prices = [cost.dollars for cost in costs if cost.dollars is not None]

@@ -1,4 +1,4 @@
-"""The prompts: what a model is asked to do with the recording, with what it needs to begin."""
+"""MCP prompts: tasks about the recording, with what a model needs to begin."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Default(Policy, frozen=True, kw_only=True):
       such a size a run costs more without doing better (CWL, section 6.4).
     - `weights`: value of a block's words by kind of work, for kinds that differ, as in `read=1|test=0.1`.
     - `protect`: path patterns of files that stay in the prompt, as in `docs/*.md|SPEC.txt`.
-    - `tools`: `few` are those of a narrow window in any, told of in few words: for an agent that is not made for ours.
+    - `tools`: `few` offers the fewer, shortly described tools of a narrow window in every window: for other agents.
 
     Human text, pins, notes, instruction files and the newest step stay under every policy. Here the host's newest
     summary of what left, the plan that the user agreed to, the newest task list and the files of `protect` also stay,

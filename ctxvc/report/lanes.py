@@ -90,7 +90,7 @@ class Lanes:
         self._cut = 0
 
     def take(self, call: int, fresh: Sequence[tuple[Row, Change]], groups: Iterable[Group], ledger: Ledger) -> None:
-        """What the prompt of a call has otherwise than the one before."""
+        """The difference between a call's prompt and the one before."""
         touched: dict[str, None] = {}
         for row, change in fresh:
             lane = self.lanes.get(row.id)

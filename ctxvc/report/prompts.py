@@ -1,4 +1,4 @@
-"""The prompts of all calls: their pieces, each once, and what each call's prompt has otherwise than the one before."""
+"""The prompts of all calls: their pieces, each once, and how each call's prompt differs from the one before."""
 
 from __future__ import annotations
 

@@ -357,7 +357,7 @@ class Context:
         """Sets the fields of `ctxvc.json` that differ; does nothing if none does."""
         settings, new = self._settings(fields)
         if new:
-            changes = ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
+            changes = ", ".join(f"{name} {_in_words(name, value)}" for name, value in sorted(settings.items()))
             self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
     def under(self, fields: Mapping[str, Any]) -> View:
@@ -392,6 +392,14 @@ class Context:
         if new and another and ledger.meta.model:
             return new, {**new, "cuts": cuts.at_turn(ledger), **newest_rendering(ledger.meta)}
         return new, new
+
+
+def _in_words(name: str, value: object) -> str:
+    """A setting as a commit's subject shows it."""
+    if name == "calibration" and isinstance(value, tuple):
+        per_mille, more = value
+        return f"{per_mille / 1000:g} × our count + {more:,} tokens"
+    return str(value)
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:

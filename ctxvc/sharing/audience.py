@@ -44,7 +44,7 @@ def is_public(address: str) -> bool:
 
 
 def place(address: str) -> str:
-    """Host and path of an address, the same for all ways to write it."""
+    """Host and path of an address, the same however it is written."""
     address = address.strip().rstrip("/").removesuffix(".git")
     scheme, colons, path = address.partition("://")
     if not colons:

@@ -1,4 +1,4 @@
-"""What this store offers on a remote: its sessions in an index, and the commit that carries both."""
+"""What this store shares: the index of its sessions, and the commit that carries both."""
 
 from __future__ import annotations
 

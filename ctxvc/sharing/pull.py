@@ -52,7 +52,7 @@ Choice = Callable[[SessionEntry], bool]
 
 
 def choice(sessions: Collection[str] = (), since: str = "") -> Choice:
-    """Sessions of these names, by default all, with a commit since a day or time, by default ever."""
+    """A filter for sessions of these names with a commit since an ISO 8601 time in UTC; empty: all names, any time."""
     return lambda session: (not sessions or session.name in sessions) and session.updated >= since
 
 
@@ -106,7 +106,7 @@ class Offer(NamedTuple):
         return {tip for session in self.sessions for tip in session.scopes.values()} | {self.links} - {""}
 
     def plain(self) -> set[str]:
-        """The tips that the remote has as they are."""
+        """The tips that the remote has directly, not in pieces."""
         return {tip for entry in self.sessions if not entry.pieces for tip in entry.scopes.values()} | {self.links} - {
             ""
         }

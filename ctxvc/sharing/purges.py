@@ -57,7 +57,7 @@ def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
     with Store(store.path) as afresh:
         if leftover := carried.present(afresh, record):
             raise CtxvcError(
-                f"{len(leftover)} objects of what was purged are still here: what was erased cannot be told from them",
+                f"{len(leftover)} objects of the purge are still here, so what it erased cannot be told apart",
                 hint=Phrase("share-anew"),
             )
     return report

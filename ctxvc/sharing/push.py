@@ -1,4 +1,4 @@
-"""Pushing: this clone's index of its sessions, and behind it the sessions, on this clone's own ref of a remote."""
+"""Pushing: this clone's index and sessions, onto its own ref of a remote."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.core.suggestion import meant
-from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, Refused
+from ctxvc.errors import BadInput, CtxvcError, NotFound, Phrase, Refused, reason_of
 from ctxvc.sharing import index
 from ctxvc.store.git import allowlist, program, transport
 from ctxvc.store.store import Store
@@ -91,7 +91,7 @@ def find(store: Store, name: str = "") -> Remote:
     remote = remotes[name]
     if not is_ours(store, remote):
         raise Refused(
-            f"this machine was never asked about the remote {name}, {transport.printable(remote.address)}",
+            f"the remote has not been accepted on this machine: {name}, {transport.printable(remote.address)}",
             hint=Phrase("share-add-again", address=transport.printable(remote.address)),
         )
     return remote
@@ -109,7 +109,7 @@ def check(name: str, address: str, clone: str) -> None:
     if not allowlist.is_address(address):
         raise BadInput(f"{transport.printable(address)!r} is not the address of a remote", hint=Phrase("share-address"))
     if re.search(r"//[^/@]*:[^/@]*@", address):
-        raise BadInput("the address has a password in it", hint="leave it to git: `git help credentials`")
+        raise BadInput("the address has a password in it", hint="let git keep it: `git help credentials`")
     if clone and (reason := index.clone_problem(clone)):
         raise BadInput(f"{clone[:60]!r} cannot name this clone: {reason}", hint="try a shorter, simpler one")
 
@@ -170,7 +170,9 @@ def _sealed(store: Store, clone: str, remote: Remote) -> Remote:
     try:
         return msgspec.structs.replace(remote, seal=seals.seal(store.path, _payload(clone, remote)))
     except OSError as error:
-        raise CtxvcError(f"this machine cannot remember a remote: {error}", hint=Phrase("trust-folder")) from error
+        raise CtxvcError(
+            f"the remote cannot be saved on this machine: {reason_of(error)}", hint=Phrase("trust-folder")
+        ) from error
 
 
 def _payload(clone: str, remote: Remote) -> bytes:

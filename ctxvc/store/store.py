@@ -25,6 +25,7 @@ from ctxvc.store.files import locked, unwritable
 from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
+from ctxvc.store.git.objects import damage
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.secrets import secret_scanner
@@ -235,7 +236,9 @@ class Store:
         except KeyError:
             return ""
         except pygit2.GitError as error:
-            raise self._unreadable_ref(name, str(error)) from error
+            if (packed := self.path / "packed-refs").exists() and "packed" in str(error):
+                raise Damaged(f"{packed} is damaged", hint=Phrase("verify-refs")) from error
+            raise self._unreadable_ref(name, "it is not a ref") from error
         if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
             raise self._unreadable_ref(name, "it does not name a ref")
         # No name of ours has other characters: such a target is treated as missing.
@@ -482,7 +485,7 @@ class Store:
         try:
             git_object = self.repository[id]
         except (KeyError, ValueError, pygit2.GitError) as error:
-            raise Damaged(f"commit {id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
+            raise Damaged(f"commit {id[:12]} is {damage(error)}", hint=Phrase("verify")) from error
         if not isinstance(git_object, pygit2.Commit):
             raise Damaged(f"{id[:12]} is not a commit", hint=Phrase("verify"))
         return git_object

@@ -129,7 +129,9 @@ def _writing(store: Store, folder: Path) -> Iterator[tuple[str, DuckDBPyConnecti
         with locked(folder / f".{name}.lock"):
             yield name, connection
     except OSError as error:
-        raise CtxvcError(f"cannot write {folder}: {error}", hint="check the folder and its permissions") from error
+        raise CtxvcError(
+            f"cannot write {folder}: {error.strerror or error}", hint="check the folder's permissions"
+        ) from error
     finally:
         connection.close()
 

@@ -65,7 +65,7 @@ class Table:
         try:
             self._connection.execute(f"CREATE VIEW {part} AS FROM read_parquet([{files}], {options})")
         except duckdb.Error as error:
-            raise NotFound(f"no table in {', '.join(places)}: {error}", hint="name folders of exports") from error
+            raise NotFound(f"no table in {', '.join(places)}", hint="name folders of exports") from error
 
     def __enter__(self) -> Table:
         return self

@@ -83,7 +83,7 @@ def upstream(name: str, url: str) -> Upstream:
     port = int(match[4] or (443 if match[1].lower() == "https" else 80)) if match else 0
     if not match or port > 65_535 or re.search(r"[?#]", match[5] or ""):
         raise BadInput(
-            f"{url[:80]!r} is no base URL for {name}", hint="as in https://HOST/PATH, without a key or a query"
+            f"{url[:80]!r} is not a base URL for {name}", hint="as in https://HOST/PATH, without a key or a query"
         )
     return Upstream(name, match[1].lower() == "https", match[2] or match[3], port, (match[5] or "").rstrip("/"))
 

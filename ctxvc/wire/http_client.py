@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import httpx2
 
-from ctxvc.errors import NotFound
+from ctxvc.errors import NotFound, reason_of
 from ctxvc.forms import form
 from ctxvc.wire import forward, trouble
 from ctxvc.wire.exchange import LARGEST, POLICY, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
@@ -191,7 +191,7 @@ class _Recording:
                 response.stream = _Copied(way, own.extensions[_PART], answer.copy)
 
     def failed(self, error: Exception) -> None:
-        self._report(f"{type(error).__name__}: {error}")
+        self._report(reason_of(error))
 
 
 def _pairs(headers: httpx2.Headers) -> list[tuple[str, str]]:

@@ -123,7 +123,7 @@ async def _tunnel(proxy: str, upstream: Upstream) -> socket.socket:
     """A connection to the upstream that the network's proxy has made. Raises: OSError."""
     match = _PROXY.fullmatch(proxy)
     if not match:
-        raise OSError("the network's proxy has an address that cannot be used: only http:// can")
+        raise OSError("the address of the network's proxy cannot be used: it must begin with http://")
     host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
     lines = [f"CONNECT {host}:{upstream.port} HTTP/1.1", f"Host: {host}:{upstream.port}"]
     if match[1]:
@@ -149,7 +149,7 @@ async def _tunnel(proxy: str, upstream: Upstream) -> socket.socket:
 async def _connected(host: str, port: int) -> socket.socket:
     """A socket that is connected to the first of a host's addresses that answers. Raises: OSError."""
     loop = asyncio.get_running_loop()
-    failure = OSError(f"{host} has no address")
+    failure = OSError(f"{host} cannot be found")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connecting = socket.socket(family, kind, protocol)
         connecting.setblocking(False)

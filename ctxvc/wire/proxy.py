@@ -61,7 +61,7 @@ def bound(*, port: int = 0, fd: int = -1) -> socket.socket:
         listening.bind(("127.0.0.1", port))
     except OSError as error:
         listening.close()
-        raise Refused(f"port {port} cannot be had: {error.strerror}", hint="choose another port") from error
+        raise Refused(f"cannot listen on port {port}: {error.strerror}", hint="choose another port") from error
     return listening
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import Refused, reason_of
 from ctxvc.store.store import Store, create
 from ctxvc.wire import trouble
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
@@ -143,10 +143,8 @@ class Recorder:
     def _guarded(self, work: Callable[[], _T], subject: str = "") -> _T | None:
         try:
             return work()
-        except CtxvcError as error:
-            self._trouble(f"{subject}{error}")
         except Exception as error:  # a fault of ours must not end the recording of what comes next
-            self._trouble(f"{subject}{type(error).__name__}: {error}")
+            self._trouble(f"{subject}{reason_of(error)}")
         return None
 
     def _trouble(self, text: str) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import CtxvcError, reason_of
 from ctxvc.store.files import locked
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
@@ -153,7 +153,7 @@ class RecorderProcess:
                 with locked(self._turn, timeout=math.inf) if self._turn else nullcontext() as turn:
                     self._serve(turn)
             except (OSError, CtxvcError) as error:
-                self._trouble(f"the recorder cannot be started: {error}")
+                self._trouble(f"the recorder cannot be started: {reason_of(error)}")
             self._replace(lived=time.monotonic() - start)
 
     def _goes_on(self) -> bool:

@@ -15,7 +15,7 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store.trust import identity
 
 #: What the reason begins with where a request was recorded, but went out as the client sent it.
-UNMANAGED = "sent as the agent has it, whatever the budget: "
+UNMANAGED = "sent unchanged, ignoring the budget: "
 _FOLDER = "wire"
 _LONGEST = 500
 _PAUSED = ".paused"
@@ -23,7 +23,7 @@ _PAUSED = ".paused"
 
 def sentence(reason: str) -> str:
     """A sentence that says what was not recorded, and why."""
-    return reason if reason.startswith(UNMANAGED) else f"forwarded, but not recorded: {reason}"
+    return reason if reason.startswith(UNMANAGED) else f"forwarded but not recorded: {reason}"
 
 
 def report(store: Path, reason: str) -> None:
@@ -60,7 +60,7 @@ def pause(store: Path, *, paused: bool) -> None:
 
 
 def is_paused(store: Path) -> bool:
-    """Whether managing is paused: clients' own requests are sent, whatever the budget."""
+    """Whether requests are sent unchanged for now, whatever the budget."""
     with suppress(CtxvcError, OSError):
         return _path(store, suffix=_PAUSED).exists()
     return False

@@ -115,7 +115,7 @@ def test_context_tells_what_the_provider_counted_last(run: Run, built: Path, lon
     assert asked(run, built, "status")["reported"] == counted["reported"]
     assert counted["reported_at"] == usage["time"]
     assert not counted["by_provider"], "blocks left since"
-    assert "the provider's newest count is 1k, the prompt of step 5" in run("context", folder=built).stdout
+    assert "the provider's newest count is 1.0k, the prompt of step 5" in run("context", folder=built).stdout
     assert uncounted["reported"] is None
 
 

@@ -40,8 +40,8 @@ def test_the_former_names_of_formats_are_taken(run: Run, built: Path) -> None:
 def test_losses_are_counted_by_kind(run: Run, built: Path) -> None:
     result = run("export", "step:1", "--format", "openai-chat", folder=built)
     assert result.stderr.splitlines() == [
-        "left out: 1 × thinking (B2)",
-        "left out: 1 × is_error of tool_result (B7.is_error)",
+        "left out: 1 thinking block (B2)",
+        "left out: the error mark of 1 result (B7)",
     ]
 
 
@@ -79,7 +79,7 @@ def test_a_session_is_written_where_its_agent_finds_it(run: Run, project: Path, 
     before = files(Path.home())
     result = run("export", "--format", agent, "--install", folder=project)
     if agent == "opencode":
-        assert (result.exit_code, "opencode takes sessions in itself" in result.stderr) == (2, True)
+        assert (result.exit_code, "opencode imports sessions itself" in result.stderr) == (2, True)
         return
 
     again = run("export", "--format", agent, "--install", "--json", folder=project)

@@ -76,7 +76,7 @@ def test_notes_alone_are_no_session(run: Run, tmp_path: Path) -> None:
         (("note", "--project", "-m", "x" * 4001), 1, "4,000 are allowed"),
         (("note", "--project", "--name", "a b", "-m", "x"), 1, "cannot be a note's name"),
         (("note", "--project", "--file", "../x", "-m", "x"), 1, "is no file below"),
-        (("notes", "--project", "main"), 2, "leave out the others"),
+        (("notes", "--project", "main"), 2, "leave out SCOPE"),
         (("notes", "--about", "x"), 2, "--about requires --project"),
     ],
 )

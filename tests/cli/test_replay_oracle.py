@@ -21,7 +21,7 @@ def talk(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("oracle+window", "the oracle stands by itself"),
+        ("oracle+window", "the oracle cannot be combined"),
         ("oracle:marks=oracle", "marks must be those of a policy"),
         ("oracle:marks=windw", "did you mean window?"),
     ],

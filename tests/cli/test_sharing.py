@@ -35,10 +35,11 @@ def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
     ran(run, "run", "first", "--name", "task", "--yes", "--script", spoken, folder=project)
     shared(run, project, server)
 
-    cloned = ran(run, "clone", server, "--as", "desktop", folder=other)
+    cloned = ran(run, "clone", server, "--as", "desktop", "--since", "2 hours ago", folder=other)
     resumed = ran(run, "run", "and on", "--resume", "task", "--yes", "--script", spoken, folder=other)
 
     assert "of laptop" in cloned.stdout and "Done." in resumed.stdout
+    assert "demo" not in cloned.stdout, "its newest commit is months old"
     refused = run("push", folder=other)
     assert refused.exit_code == 1 and "remote add" in refused.stderr
     ran(run, "remote", "add", server, "--yes", folder=other)
@@ -180,7 +181,7 @@ def test_a_session_of_a_remote_is_shown_without_being_pulled(
         assert not store.sessions()
 
     for words, code, expected in (
-        (["demo:B99999"], 1, "no block"), (["B2"], 1, "does not say of which session"), (["dem"], 1, "did you mean"),
+        (["demo:B99999"], 1, "no block"), (["B2"], 1, "names no session"), (["dem"], 1, "did you mean"),
         (["demo", "--raw"], 1, "is not a block"), ([], 2, "name a session"),
     ):  # fmt: skip
         result = run("show", *words, "--remote", folder=other)

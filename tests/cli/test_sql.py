@@ -244,6 +244,16 @@ def test_what_is_wrong_is_said_in_a_line(run: Run, project: Path, tmp_path: Path
         assert result.exit_code == code and text in result.stderr and "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("values", "cells"),
+    [("(1), (20), (NULL)", ["  1", " 20", ""]), ("(1.5), (20)", [" 1.5", "20.0"]), ("('1'), ('20')", ["1", "20"])],
+)
+def test_numbers_stand_at_the_right_on_a_terminal(values: str, cells: list[str], on_screen: Run, project: Path) -> None:
+    statement = f"SELECT * FROM (VALUES {values}) AS t(sum)"
+    shown = on_screen("--color", "never", "sql", statement, folder=project).stdout
+    assert shown.splitlines()[1:] == cells
+
+
 def test_without_duckdb_it_says_what_to_install(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     for arguments in (["sql", "FROM calls"], ["export", "--format", "parquet", "-o", "table"]):

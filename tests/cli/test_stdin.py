@@ -61,4 +61,4 @@ def test_bytes_that_are_no_text_are_refused_and_nothing_is_written(project: Path
 def test_stdin_stands_for_one_thing_only(project: Path) -> None:
     done = given("x", "purge", "--text", "-", "--text", "-", folder=project)
     assert done.exit_code == 1
-    assert "twice" in done.stderr
+    assert "only once" in done.stderr

@@ -11,7 +11,7 @@ import pytest
 from ctxvc import exporters
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part, Role
-from ctxvc.exporters.exported import Exported, by_kind
+from ctxvc.exporters.exported import Exported, losses_in_words
 from ctxvc.forms.losses import Loss
 from ctxvc.store import timestamp
 from ctxvc.store.log.stored_session import StoredSession
@@ -127,11 +127,10 @@ def test_a_trace_has_text_only(store: Store) -> None:
 def test_losses_of_a_kind_are_told_together(store: Store) -> None:
     exported = with_picture(store, "openai-chat")
 
-    kinds = by_kind(exported, conversation(store, "demo").ledger)
-    assert [(kind.subject, kind.change, kind.paths) for kind in kinds] == [
-        ("is_error of tool_result", "", ("B3.is_error",)),
-        ("content of tool_result", "it follows in a message of the user", ("B3.content[1]",)),
-        ("content of tool_result", "", ("B3.content[2]",)),
+    assert [*losses_in_words(exported, conversation(store, "demo").ledger)] == [
+        "left out: the error mark of 1 result (B3)",
+        "changed: content of 1 result (B3): it follows in a message of the user",
+        "left out: content of 1 result (B3)",
     ]
 
 

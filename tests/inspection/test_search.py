@@ -280,7 +280,7 @@ def test_what_has_a_word_often_is_found_behind_many_newer_ones(store: Store, mon
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"kinds": ["user", "\x1b[31m"]}, "is no kind"),
+        ({"kinds": ["user", "\x1b[31m"]}, "is not a kind"),
         ({"since": "yesterday\x1b"}, "is not a time"),
         ({"until": "0001-01-01"}, "is not a time"),
         ({"since": "9" * 40}, "is not a time"),

@@ -256,7 +256,7 @@ def test_what_is_learned_is_one_commit_and_moves_the_totals(place: Path) -> None
         before = len(settings(session)) - 1
         a, b = session.ledger().meta.calibration
         assert near(Calibration(a, b), 1_200, 300)
-        assert settings(session)[0] == f"settings: calibration ({a}, {b})"
+        assert settings(session)[0] == f"settings: calibration {a / 1000:g} × our count + {b} tokens"
         replies(session, 2 * MIN_SAMPLES)
         assert len(settings(session)) == before + 1, "what is known already is not recorded again"
         assert session.used() == session.view().used

@@ -593,7 +593,7 @@ def test_a_person_is_told_why_a_budget_does_not_hold(tmp_path: Path) -> None:
 
     assert recorder.ask(requested).result(60) == Managed()
     recorder.close()
-    assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent as the agent has it, whatever the")
+    assert len(troubles) == 1 and trouble.sentence(troubles[0]).startswith("sent unchanged, ignoring the")
 
 
 class Chained(Responses):

@@ -1,4 +1,4 @@
-"""`note --project` and `notes --project`: what outlives a session."""
+"""`note --project` and `notes --project`: notes that outlive a session."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App
 from ctxvc.cli.output import Output, safe
 from ctxvc.core import project_notes as noting
@@ -26,11 +26,8 @@ def add(app: App, text: str, actor: str, name: str, labels: Sequence[str], files
             store, text, actor=actor, name=name, labels=labels, learned=_here(app, store), root=root, files=files
         )
         answer = ProjectNoted(note=_item(note, ()))
-    if app.output.json:
-        app.output.value(answer)
-        return
-    replaced = len(note.about.replaces)
-    app.output.say(safe(note.address) + (f" replaces {', '.join(note.about.replaces)}" if replaced else ""))
+    replaced = f" replaces {', '.join(note.about.replaces)}" if note.about.replaces else ""
+    app.output.answer(answer, f"{safe(note.address)}{replaced}")
 
 
 def show(app: App, label: str, task: str) -> None:
@@ -40,10 +37,16 @@ def show(app: App, label: str, task: str) -> None:
         chosen = noting.fitting(all_notes, task) if task else all_notes
         digests = project_notes.digests(store.path.parent, chosen)
     answer = ProjectNotes(items=[_item(note, note.stale(digests)) for note in chosen])
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer.items))
+    app.output.answer(
+        answer, _lines(app.output, answer.items), none(answer.items, "--project ", chosen=bool(label or task))
+    )
+
+
+def none(items: Sequence[Item], option: str, *, chosen: bool) -> str:
+    """What to say where there are no notes, or none among those chosen."""
+    if items:
+        return ""
+    return "no such notes" if chosen else f"no notes; `ctxvc note {option}-m …` adds one"
 
 
 def _here(app: App, store: Store) -> tuple[str, str, int]:
@@ -56,18 +59,10 @@ def _here(app: App, store: Store) -> tuple[str, str, int]:
 
 
 def _item(note: ProjectNote, stale: Sequence[str]) -> ProjectNoteItem:
-    about = note.about
-    return ProjectNoteItem(
-        address=note.address,
-        name=about.name,
-        text=note.text,
-        labels=list(note.labels),
-        session=about.session,
-        scope=about.scope,
-        step=about.step,
-        files=list(about.files),
-        stale=list(stale),
-    )
+    return struct_of(
+        ProjectNoteItem, note.about, address=note.address, text=note.text, labels=list(note.labels),
+        files=list(note.about.files), stale=list(stale),
+    )  # fmt: skip
 
 
 def _lines(output: Output, items: Sequence[ProjectNoteItem]) -> Iterator[str]:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated
 
 from ctxvc.cli.answers.hits import RankedHit
-from ctxvc.cli.answers.shared import Answer, described
+from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, raise_unreadable
 from ctxvc.cli.output import iso
-from ctxvc.cli.terminal.hits import ranked_table, screen_lines
+from ctxvc.cli.terminal.hits import screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, relevance
 from ctxvc.core.ledger.ledger import Row
@@ -51,10 +51,10 @@ def show(
     elif answer.items and app.output.terminal:
         app.output.lines(screen_lines(app.output, answer.items))
     elif answer.items:
-        app.output.table(ranked_table(answer.items))
+        app.output.table(table_of(RankedHit, answer.items))
     raise_unreadable(unreadable)
     if not answer.items:
-        app.output.note(f"nothing fits '{display.one_line(query, 60)}'")
+        app.output.note(f"no block fits '{display.one_line(query, 60)}'")
     return bool(answer.items)
 
 
@@ -112,7 +112,9 @@ class _Question:
 
 def _item(fitting: Fitting) -> RankedHit:
     place = fitting.place
-    return RankedHit(
+    return struct_of(
+        RankedHit,
+        fitting,
         address=place.address,
         session=place.session,
         scope=place.scope,
@@ -120,16 +122,11 @@ def _item(fitting: Fitting) -> RankedHit:
         type=place.row.kind,
         state=place.row.state,
         step=place.row.step,
-        line=fitting.line,
-        text=fitting.text,
-        start=fitting.start,
-        stop=fitting.stop,
         before=[],
         after=[],
         also=[],
         project=place.project,
         time=iso(fitting.time),
-        copies=fitting.copies,
     )
 
 

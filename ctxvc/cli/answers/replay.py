@@ -235,7 +235,10 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
         items=items,
         above_oracle=[AboveItem(**msgspec.structs.asdict(one)) for one in above(results)],
-        engine=[_engine(total) for total in ordered(results)],
+        engine=[
+            struct_of(EngineItem, total, mean_ms=total.timing.mean, worst_ms=total.timing.worst)
+            for total in ordered(results)
+        ],
         recommended=None,
         compared=None,
         judged=None,
@@ -292,17 +295,10 @@ def _failure(outcome: Outcome) -> FailedSource:
 
 def _item(part: str, total: Totals) -> ReplayItem:
     cost = total.cost
-    return ReplayItem(
+    return struct_of(
+        ReplayItem,
+        total,
         part=part,
-        policy=total.policy,
-        budget=total.budget,
-        stand_in=total.stand_in,
-        model=total.model,
-        conversations=total.conversations,
-        calls=total.calls,
-        failed=total.failed,
-        over=total.over,
-        invalid=total.invalid,
         peak=total.tokens.peak,
         mean=round(total.tokens.total / sent) if (sent := total.calls - total.failed) else 0,
         prune_rate=round(total.tokens.prune_rate, 4),
@@ -311,7 +307,6 @@ def _item(part: str, total: Totals) -> ReplayItem:
         planner=round(cost.planner / cost.keep, 4) if cost.keep else 0.0,
         summariser=round(cost.summariser / cost.keep, 4) if cost.keep else 0.0,
         recovery=round(cost.recovery / cost.keep, 4) if cost.keep else 0.0,
-        recoveries=total.recoveries,
         breaks=round(total.breaks_per_100_calls, 2),
         all=_uses(total, "all"),
         nt=_uses(total, "nt"),
@@ -320,16 +315,6 @@ def _item(part: str, total: Totals) -> ReplayItem:
         failures={name: _classes(split) for name, split in total.failures.items()},
         events={verb: dict(actors) for verb, actors in total.events.items()},
         dropped=dict(total.dropped),
-    )
-
-
-def _engine(total: Totals) -> EngineItem:
-    return EngineItem(
-        policy=total.policy,
-        budget=total.budget,
-        mean_ms=total.timing.mean,
-        worst_ms=total.timing.worst,
-        store_bytes=total.store_bytes,
     )
 
 

@@ -49,7 +49,11 @@ def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
 def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:
     """The table of some items; rows for which `dim` is true are dimmed."""
     rows = list(items)
-    columns = _columns(kind)
+    columns = {
+        name: column
+        for name, column in _columns(kind).items()
+        if not column.rare or any(getattr(item, name) for item in rows)
+    }
     cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
     return Table(list(columns.values()), cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
 

@@ -15,7 +15,7 @@ from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_
 from ctxvc.cli.options.policy_option import model_of
 from ctxvc.cli.options.provider_option import default_model, provider_option
 from ctxvc.cli.options.standard_input import or_text, text
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -36,7 +36,7 @@ STEPS = 30
 @click.argument("name", metavar="[SESSION]", default="")
 @click.argument("question", metavar="QUESTION", default="", callback=or_text)
 @click.option("--all", "--all-sessions", "everywhere", is_flag=True, help="Ask about all sessions of the project.")
-@click.option("--remote", metavar="NAME", help="Ask about the sessions that a remote has, as far as they are here.")
+@click.option("--remote", metavar="NAME", help="Ask about the sessions on this remote that the store has, too.")
 @all_projects_option
 @click.option("--model", metavar="MODEL", default="", help=f"Model to ask ({DEFAULT_MODEL}).")
 @provider_option

@@ -14,8 +14,8 @@ import click
 from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import SHORT, Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.token_amount import TokenAmount
-from ctxvc.cli.output import Column, Output, Styled, Table, Tokens, counted
+from ctxvc.cli.options.values import TokenAmount
+from ctxvc.cli.output import Column, Guess, Output, Styled, Table, counted
 from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
@@ -235,7 +235,7 @@ def _turns_table(items: Sequence[Turned]) -> Table:
                 Styled(*marks.get(item.move, (item.move, "yellow"))),
                 item.block,
                 item.type,
-                None if item.tokens is None else Tokens(item.tokens),
+                None if item.tokens is None else Guess(item.tokens),
                 *commit_cells(item.commit),
             ]
             for item in items

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Table, Tokens, counted
+from ctxvc.cli.output import Cell, Column, Guess, Output, Table, Tokens, counted
 from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import selection
@@ -45,10 +45,7 @@ def blame(app: App, name: str) -> None:
             blocks = ", ".join(selection.ranges(resolved.group.members)[:_NAMED])
             raise NotFound(f"{name[:80]} is not one block or group but several blocks", hint=f"one of {blocks}")
         answer = _blamed(stored_of(stored, resolved), resolved)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.lines(_blame_lines(app.output, answer))
+    app.output.answer(answer, _blame_lines(app.output, answer))
 
 
 def _blamed(stored: StoredSession, resolved: Resolved) -> Blamed:
@@ -107,14 +104,14 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
         ("type", f"{answer.type}, origin {answer.origin}" if answer.origin else answer.type),
         ("model", answer.model),
         ("label", answer.label),
-        ("tokens", Tokens(answer.tokens)),
+        ("tokens", Guess(answer.tokens)),
         ("read", counted(answer.reads, "time") if answer.reads else ""),
         (
             "sent",
-            f"{output.tokens(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}",
+            f"{output.estimate(answer.sent)} tokens with {counted(sum(stay.calls for stay in answer.stays), 'call')}",
         ),
     ]
-    yield from output.facts([(name, value) for name, value in facts if value != ""])
+    yield from output.facts(facts)
     yield ""
     yield from output.table_lines(
         Table(

@@ -11,6 +11,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import safe
 from ctxvc.cli.remotes import remote_sessions
 from ctxvc.cli.remotes.remote_sessions import PulledSession
@@ -30,7 +31,7 @@ from ctxvc.store.upkeep import bundle
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="CLONE", default="", help="Name of the new store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
-@click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
+@time_option("--since", "Take only sessions with a commit since then, as in 2026-02-10, 30d.")
 @json_option
 @click.pass_obj
 def clone(app: App, source: str, folder: Path | None, name: str, sessions: tuple[str, ...], since: str) -> None:

@@ -26,7 +26,7 @@ from ctxvc.cli.answers.shared import (
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.policy_option import model_options, unasked, with_model
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _focused(policy: Policy, text: str) -> Policy:
     if not focus:
         raise BadInput(f"--focus {text[:60]!r} has no word to look for", hint="name files, functions, or a subject")
     if not isinstance(policy, Layered):
-        raise BadInput(f"{policy.name} has no focus", hint="leave --policy out, or give layered")
+        raise BadInput(f"policy {policy.name} does not take --focus", hint="leave out --policy, or use layered")
     return msgspec.structs.replace(policy, focus=focus)
 
 
@@ -164,7 +164,7 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     yield from output.table_lines(table_of(CompactedPart, answer.items))
     for group in answer.groups:
         yield safe(group.stub.partition("\n")[0])
-    freed, after = map(output.tokens, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
+    freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
     if dry_run:
         yield f"{freed} tokens would be freed, leaving a prompt of {after} tokens; nothing was changed"
     else:

@@ -10,8 +10,8 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, TokenCount, described, table_of
 from ctxvc.cli.answers.window import WindowAnswer, window_answer
-from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Cell, Column, Output, Share, Styled, Table, Tokens, counted
+from ctxvc.cli.app import App, command, json_option, revision_argument
+from ctxvc.cli.output import Cell, Column, Guess, Output, Share, Styled, Table, Tokens, counted
 from ctxvc.cli.terminal.charts import WIDTH
 from ctxvc.cli.terminal.dashboard import dashboard_of, window_facts
 from ctxvc.core.display import decode, one_line
@@ -26,7 +26,7 @@ from ctxvc.tokens.meter import Meter, Prices, budget_of
 
 
 @command("context", "ctxvc context --by tool")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--by", type=click.Choice(["kind", "tool", "turn", "file"]), help="What to group the tokens by (kind).")
 @click.option("--growth", is_flag=True, help="Show instead how it grew over the calls, and what happened in between.")
 @click.option("--episodes", is_flag=True, help="Show episodes instead: type, state, level, tokens, dependencies.")
@@ -121,7 +121,7 @@ def _context_lines(
 
 
 def _ahead(output: Output, threshold: Threshold) -> Cell:
-    tokens = output.tokens(abs(threshold.ahead))
+    tokens = output.estimate(abs(threshold.ahead))
     if threshold.ahead >= 0:
         return f"{tokens} tokens to go"
     return Styled(f"exceeded by {tokens} tokens", "yellow" if threshold.percent < 85 else "red")
@@ -166,8 +166,8 @@ class EpisodeItem(Item, frozen=True, kw_only=True):
     name: Annotated[str, Column("episode", least=12)]
     state: Annotated[str, described("whether it is open, closed, or evicted in part or in full"), Column("state")]
     level: Annotated[str, described("degree of eviction"), Column("level", rank=1)]
-    tokens: Annotated[int, described("of its bodies"), Column("tokens", right=True, cell=Tokens)]
-    shown: Annotated[int, described("in the prompt now"), Column("in the prompt", right=True, cell=Tokens)]
+    tokens: Annotated[int, described("of its bodies"), Column("~tokens", right=True, cell=Tokens)]
+    shown: Annotated[int, described("in the prompt now"), Column("~in the prompt", right=True, cell=Tokens)]
     blocks: Annotated[int, Column("blocks", right=True)]
     dependencies: Annotated[list[str], Column("depends on", least=10, rank=2, cell=", ".join)]
     made: Annotated[
@@ -241,7 +241,8 @@ def _line(span: Sequence[GrowthItem], maximum: int) -> list[Cell]:
     label = events[0] if len(events) == 1 else counted(len(events), "change") if events else ""
     steps = str(span[0].step) if len(span) == 1 else f"{span[0].step}–{span[-1].step}"
     bar = "█" * full + "░" * (unmanaged - full)
-    return [steps, Tokens(peak.tokens), Tokens(peak.unmanaged), bar, one_line(label, _EVENT)]
+    size = Guess(peak.tokens) if peak.reported is None else Tokens(peak.tokens)
+    return [steps, size, size if peak.tokens == peak.unmanaged else Guess(peak.unmanaged), bar, one_line(label, _EVENT)]
 
 
 class GrowthItem(Item, frozen=True, kw_only=True):

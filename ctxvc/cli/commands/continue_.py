@@ -1,4 +1,4 @@
-"""`continue`: a session goes on in another agent."""
+"""`continue`: a session, continued in another agent."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ctxvc.cli.agents_session import (
     worked_in,
     write_session,
 )
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.options.policy_option import parsed, unasked, usual
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.equal_call import tool_of
@@ -46,11 +46,11 @@ RUN = "run"
 
 
 @command("continue", "ctxvc continue --in codex")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--in", "agent", metavar="AGENT", type=click.Choice([*AGENTS, RUN]), required=True,
               help=f"Where to go on: {', '.join(AGENTS)}; or {RUN}, the agent of `ctxvc run`.")  # fmt: skip
 @click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
-              help="Take out what a policy lets go, down to so many tokens, as in 80k (nothing).")  # fmt: skip
+              help="First let a policy bring the prompt below this many tokens, as in 80k.")  # fmt: skip
 @click.option("--policy", "spec", metavar="POLICY", default="",
               help="With --budget: the policy (the session's own, else default).")  # fmt: skip
 @click.option("--run", "runs", is_flag=True, help="Run the agent at once.")
@@ -61,17 +61,17 @@ def continue_(
     app: App, revision: str, agent: str, budget: int | None, spec: str, runs: bool, wraps: bool
 ) -> None:  # fmt: skip
     """
-    Writes the prompt at REV as a session of AGENT's own, where it looks for them and never over one that is there, and
-    prints the command that goes on. What AGENT does then comes back into this session as a scope of its own, by
-    `ctxvc import`, `watch` or `wrap`. `ctxvc run` works in such a scope itself.
+    Writes the prompt at REV as a session of AGENT, in the place where AGENT keeps its own, and prints the command that
+    continues it; no existing session is overwritten. `ctxvc import`, `watch` or `wrap` bring what AGENT does back into
+    this session, as a scope of its own. `ctxvc run` works in such a scope directly.
     """
     if spec and not budget:
         raise click.UsageError("--policy requires --budget")
     if app.output.json and (runs or wraps):
-        raise click.UsageError("--json shows what was written: leave out --run and --wrap")
+        raise click.UsageError("--json cannot be combined with --run or --wrap")
     if agent == RUN:
         if wraps:
-            raise click.UsageError("`ctxvc run` records what it does: leave out --wrap")
+            raise click.UsageError("--wrap is not needed: `ctxvc run` records itself")
         _continue_run(app, revision, budget or 0, spec, runs=runs)
         return
     if budget:
@@ -110,7 +110,7 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
             session.commit(ask_plan(policy, view), roll_up=True)
             if (tokens := session.used()) > budget:
-                app.output.note(f"the prompt has {tokens:,} tokens: what may leave is not enough")
+                app.output.note(f"the prompt still has {tokens:,} tokens: nothing else may leave it")
         return f"{snapshot.session}/{name}"
 
 
@@ -154,13 +154,13 @@ def _continue_run(app: App, revision: str, budget: int, spec: str, *, runs: bool
     say(app, GoingOn(folder, [["ctxvc", *command, *(["TASK"] if has_ended else [])]]))
     if runs:
         if has_ended and sys.stdin.isatty():
-            app.output.note("what is to be done next? End it with ^D on a line of its own")
+            app.output.note("what should it do next? End with ^D on a line of its own")
         os.chdir(folder)
         _become(app, [sys.executable, "-m", "ctxvc", *command, *(["-"] if has_ended else [])])
 
 
 def _unsaid(snapshot: Snapshot, ledger: Ledger) -> Iterator[Loss]:
-    """What of a snapshot the run's prompt has not, or otherwise."""
+    """What the run's prompt lacks of a snapshot, or has changed."""
     yield from (Loss(name, "the agent's own") for name in ("system", "tools") if getattr(snapshot, name))
     for row in snapshot.ledger.rows():
         if row.kind == "thinking" and row.present and is_cut(row, ledger.meta):
@@ -191,7 +191,7 @@ def _without_taking_in(app: App, going_on: GoingOn) -> GoingOn:
         )
         if result.returncode:
             reason = result.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise CtxvcError(f"{first[0]} did not take the session in: {reason}", hint="run the printed commands")
+            raise CtxvcError(f"{first[0]} could not import the session: {reason}", hint="run the printed commands")
     return GoingOn(going_on.folder, [last])
 
 
@@ -201,11 +201,14 @@ def _run(app: App, going_on: GoingOn, wrapped: Sequence[str] | None) -> None:
     if not command:
         raise NotFound(
             "this agent has no command that continues a session",
-            hint="its file is written; `ctxvc continue --in run` goes on in the agent of ctxvc",
+            hint="its file is written; `ctxvc continue --in run` continues with ctxvc's own agent",
         )
     program = shutil.which(command[0], path=app.env.get("PATH"))
     if not program:
-        raise NotFound(f"{command[0]} is not installed, or not in PATH", hint="the session is written: run the command")
+        raise NotFound(
+            f"{command[0]} is not installed, or not in PATH",
+            hint="the session is written; install it, then run the printed command",
+        )
     os.chdir(going_on.folder)
     argv = [program, *command[1:]]
     if wrapped is not None:

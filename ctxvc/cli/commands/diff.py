@@ -9,8 +9,8 @@ import click
 
 from ctxvc.cli.answers.changes import Change, changes
 from ctxvc.cli.answers.shared import SHORT, Answer, CommitId, Item, ScopeName, SessionName, described, table_of
-from ctxvc.cli.app import App, command, complete_revisions, json_option
-from ctxvc.cli.output import Output, Tokens, safe
+from ctxvc.cli.app import App, command, complete_revisions, json_option, not_empty, revision_argument
+from ctxvc.cli.output import Guess, Output, Tokens, safe
 from ctxvc.cli.terminal.prompt_text import sections, unified
 from ctxvc.core.prompt.request import parameters
 from ctxvc.errors import NotFound, Refused
@@ -22,8 +22,8 @@ _COLORS = {"-": "red", "+": "green", "@": "cyan"}
 
 
 @command("diff", "ctxvc diff step:5 HEAD")
-@click.argument("before", metavar="A", shell_complete=complete_revisions)
-@click.argument("after", metavar="[B]", default="HEAD", shell_complete=complete_revisions)
+@click.argument("before", metavar="A", shell_complete=complete_revisions, callback=not_empty)
+@revision_argument("after", "[B]")
 @click.option("--prompt", "texts", is_flag=True, help="Show the texts themselves, as a unified diff.")
 @json_option
 @click.pass_obj
@@ -80,7 +80,7 @@ def _diff_lines(output: Output, answer: Diff) -> Iterator[str]:
     growth = answer.after.tokens - answer.before.tokens
     yield from output.facts(
         [
-            *((name, f"{_title(side)}  {output.cell(Tokens(side.tokens))} tokens") for name, side in sides),
+            *((name, f"{_title(side)}  {output.cell(Guess(side.tokens))} tokens") for name, side in sides),
             ("change", f"{output.cell(Tokens(growth, signed=True))} tokens"),
             *([("differs too", " and ".join(answer.request))] if answer.request else []),
         ]

@@ -71,10 +71,9 @@ _COLORS = {"ok": "green", "note": "yellow", "problem": "red"}
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, repair: bool) -> None:
-    """Checks Python, git, the tokenizer, the age of the table of prices, the store with its size and permissions,
-    secret scanning, uncommitted records,
-    pending plans, checkouts, hooks and their log, and recorded sessions that are missing from the store in part or in
-    full and will be deleted by the program that recorded them. Exits with 3 if the store is damaged.
+    """Checks Python, git, the tokenizer, the age of the price table, the store with its size and permissions, secret
+    scanning, uncommitted records, pending plans, checkouts, hooks and their log, and recorded sessions that are missing
+    from the store, in part or in full, and that their program will delete. Exits with 3 if the store is damaged.
 
     A damaged journal record is skipped, and `verify` fails until --repair marks it as lost. A backup of the store may
     still have it.

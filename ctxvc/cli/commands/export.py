@@ -8,7 +8,8 @@ import click
 
 from ctxvc import importers
 from ctxvc.cli.agents_session import AGENTS, CLAUDE_CODE, ExportedSession, note_losses, print_export, say, write_session
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import safe
 from ctxvc.core import display
 from ctxvc.errors import BadInput
@@ -30,7 +31,7 @@ _NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT, PARQUET)
 
 
 @command("export", "ctxvc export --format markdown -o session.md")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--format", "form", type=click.Choice([*_NAMES, *_FORMER]), default=_DEFAULT, metavar="FORMAT",
               help=f"Output format: {', '.join(_NAMES)} ({_DEFAULT}).")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", type=click.Path(),
@@ -39,9 +40,7 @@ _NAMES = (*FORMATS, AGENT_TRACE, *AGENTS, bundle.FORMAT, PARQUET)
 @click.option("--recorded", metavar="FILE", type=click.Path(path_type=Path),
               help="claude-code: the transcript that was imported (found in its usual place).")  # fmt: skip
 @click.option("--file", "files", metavar="FILE", multiple=True, help="agent-trace: only this file; may be repeated.")
-@click.option(
-    "--since", metavar="TIME", help="parquet: no sessions without a commit since then that are not there yet."
-)
+@time_option("--since", "parquet: add only sessions with a commit since then.")
 @click.option("--text", is_flag=True, help="parquet: with titles and the blocks' texts, without secrets.")
 @click.option("--all-projects", is_flag=True, help="parquet: all your projects on this machine.")
 @json_option
@@ -54,11 +53,11 @@ def export(
     install: bool,
     recorded: Path | None,
     files: tuple[str, ...],
-    since: str | None,
+    since: str,
     text: bool,
     all_projects: bool,
 ) -> None:
-    """What the format has no place for is counted on stderr, and listed by --json.
+    """What the format cannot represent is counted on stderr, and listed by --json.
 
     anthropic-messages, openai-chat and openai-responses are requests with the prompt at REV: model, system prompt,
     tools and messages. ctxvc-trajectory, hf-trace (the trace viewer of Hugging Face), otel-genai (spans in OTLP JSON)
@@ -82,7 +81,7 @@ def export(
     if (since or text or all_projects) and form != PARQUET:
         raise click.UsageError(f"--since, --text and --all-projects require --format {PARQUET}")
     if form == PARQUET:
-        _export_table(app, revision, output, since or "", text=text, all_projects=all_projects)
+        _export_table(app, revision, output, since, text=text, all_projects=all_projects)
         return
     target = None if output is None else Path(output)
     if recorded and form != CLAUDE_CODE:
@@ -130,7 +129,7 @@ def _export_bundle(app: App, revision: str, target: Path | None) -> None:
     else:
         app.output.note(f"wrote {display.human_bytes(size)} to {safe(str(path))}")
         if stored.waiting():
-            app.output.note("the step under way is not in it")
+            app.output.note("the step that is still open is not in it")
 
 
 def _export_table(app: App, revision: str, output: str | None, since: str, *, text: bool, all_projects: bool) -> None:

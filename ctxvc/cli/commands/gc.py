@@ -112,7 +112,7 @@ def _show(output: Output, answer: Retention, limits: retention.Limits) -> None:
         output.note(f"{safe(staying.session)} stays: {safe(staying.why)}")
     remaining = answer.bytes if answer.removed else answer.bytes - answer.bytes_freed
     if not answer.items:
-        output.note("no session to remove")
+        output.note("there is no session to remove")
     else:
         verb = "removed" if answer.removed else "would remove"
         sessions = counted(len(answer.items), "session")

@@ -11,10 +11,11 @@ import click
 
 from ctxvc.cli.answers import ranked
 from ctxvc.cli.answers.hits import Hit, Standing
-from ctxvc.cli.answers.shared import Answer, described, struct_of
+from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import counted
-from ctxvc.cli.terminal.hits import context_lines, hits_table, screen_lines
+from ctxvc.cli.terminal.hits import context_lines, screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, patterns
 from ctxvc.core.ledger.block import Kind
@@ -50,20 +51,20 @@ LISTED, RANKED = 1000, 20
 @timeout_option
 @click.option("--rank", is_flag=True, help="PATTERN is words: the blocks that fit best, from an index.")
 @click.option("--agent", "agents", metavar="NAME", multiple=True,
-              help="Only what this agent's sessions have, as in codex; repeatable.")  # fmt: skip
+              help="Only sessions of this agent, as in codex; repeatable.")  # fmt: skip
 @click.option("--file", "files", metavar="PATH", multiple=True,
               help="Only calls that name this file, and their results; repeatable.")  # fmt: skip
 @click.option("--project", "projects", metavar="NAME", multiple=True,
               help="With --all-projects: only projects in a folder of this name; repeatable.")  # fmt: skip
-@click.option("--since", metavar="TIME", help="Only since then, as in 2026-02-10, 3d, '2 hours ago'.")
-@click.option("--until", metavar="TIME", help="Only until then.")
+@time_option("--since", "Only since then, as in 2026-02-10, 3d, '2 hours ago'.")
+@time_option("--until", "Only until then.")
 @json_option
 @click.pass_context
 def grep(
     ctx: click.Context, source: str, kinds: Sequence[Kind], scope: str | None, everywhere: bool, remote: bool,
     all_projects: bool, archived: bool, live: bool, ignore_case: bool, fixed: bool, limit: int | None, context: int,
     timeout: float, rank: bool, agents: Sequence[str], files: Sequence[str], projects: Sequence[str],
-    since: str | None, until: str | None,
+    since: str, until: str,
 ) -> None:  # fmt: skip
     """
     Every body is searched once, whether in the prompt or not, in all scopes of the session; an output that the model
@@ -87,9 +88,7 @@ def grep(
     def matches(row: Row) -> bool:
         return states[row.present] or not (archived or live)
 
-    filters = filtering.parsed(
-        time.time(), kinds=kinds, agents=agents, files=files, since=since or "", until=until or ""
-    )
+    filters = filtering.parsed(time.time(), kinds=kinds, agents=agents, files=files, since=since, until=until)
     if rank:
         if scope or ignore_case or fixed or context:
             raise click.UsageError("--rank takes words: leave out --scope, -i, -F and -C")
@@ -153,7 +152,7 @@ def _show(
     elif hits_listed and context:
         app.output.lines(context_lines(answer.items))
     elif hits_listed:
-        app.output.table(hits_table(answer.items))
+        app.output.table(table_of(Hit, answer.items))
     if more:
         app.output.note(f"and {counted(more, 'more line')}: -n 0 lists all")
     raise_unreadable(unreadable)

@@ -87,7 +87,7 @@ def import_(
         if store.merge_failure:
             app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
     if not outcomes and removed:
-        app.output.note("no session to import but removed ones; `ctxvc import FILE` takes one back")
+        app.output.note("every session found was removed from the store; `ctxvc import FILE` imports one again")
     elif not outcomes:
         raise NotFound(
             f"no transcript in a known format in {', '.join(map(str, chosen))}",

@@ -29,13 +29,8 @@ def init(app: App, folder: Path | None) -> None:
     complete = is_store(path)
     with create(path) if created else adopt(path):
         pass
-    if app.output.json:
-        app.output.value(InitializedStore(store=str(path), created=created))
-    else:
-        event = (
-            "created a store" if created else "a store already exists" if complete else "completed the clone of a store"
-        )
-        app.output.say(f"{event} at {path}")
+    event = "created a store" if created else "a store already exists" if complete else "completed the clone of a store"
+    app.output.answer(InitializedStore(store=str(path), created=created), f"{event} at {path}")
 
 
 class InitializedStore(Answer, frozen=True, kw_only=True, tag="ctxvc.init/1"):

@@ -47,7 +47,7 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
     folder that `ctxvc install claude-code --dry-run --json` names as `plugin`. Or WHAT is `post-commit`: commits of
     this project, even if amended or rebased, are linked to the session that made them, for `ctxvc why`. Or `git-hooks`,
     for this store: it is checked before a push, checkouts show their dashboard, and `git diff` shows calls readably.
-    Other agents need nothing in place: `ctxvc wrap` runs them.
+    Other agents need no installation: `ctxvc wrap` runs them.
 
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """
@@ -56,7 +56,7 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
     if target in _WRAPPED:
         raise Refused(
             f"{target} has nothing to install: {_WRAPPED[target]}",
-            hint=f"`ctxvc wrap {target}` records it, and with --budget keeps its prompts below so many tokens",
+            hint=f"`ctxvc wrap {target}` records it; with --budget, it also keeps prompts inside one",
         )
     if target == git_hooks.PROJECT:
         app.store_path()  # without a store there is nothing to link to
@@ -73,7 +73,7 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
 def _check_place(ctx: click.Context, target: str, where: str) -> None:
     """Raises: click.UsageError for a place that the target is never put in."""
     if target in (git_hooks.PROJECT, git_hooks.STORE) and where == "user":
-        raise click.UsageError(f"{target} is of one project: leave --user out", ctx)
+        raise click.UsageError(f"{target} is for one project: leave out --user", ctx)
 
 
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:

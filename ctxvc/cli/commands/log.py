@@ -11,7 +11,6 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
     SHORT,
     Answer,
@@ -25,7 +24,8 @@ from ctxvc.cli.answers.shared import (
     short,
     table_of,
 )
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
 from ctxvc.cli.terminal.commit_table import log_item, log_item_of
@@ -34,7 +34,6 @@ from ctxvc.core import patterns
 from ctxvc.errors import BadInput
 from ctxvc.inspection.story import Moment, Turn, moments, turns
 from ctxvc.inspection.work import CallCost, call_cost, total_cost
-from ctxvc.store import timestamp
 from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
@@ -45,15 +44,15 @@ from ctxvc.tokens import models, prompt_size
 
 
 @command("log", "ctxvc log -n 20")
-@click.argument("revision", metavar="[REV | A..B]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument(metavar="[REV | A..B]")
 @click.option(
     "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or N calls with --usage."
 )
 @click.option("--oneline", is_flag=True, help="One line per commit.")
 @click.option("--steps", is_flag=True, help="Show all steps of long turns, and the bookkeeping between them.")
 @click.option("--reverse", is_flag=True, help="Oldest first.")
-@click.option("--since", metavar="TIME", help="Only commits since then, as in 2026-02-10, 3d, '2 hours ago'.")
-@click.option("--until", metavar="TIME", help="Only commits until then.")
+@time_option("--since", "Only commits since then, as in 2026-02-10, 3d, '2 hours ago'.")
+@time_option("--until", "Only commits until then.")
 @click.option(
     "--actor", metavar="NAME", help="Only commits by this actor: agent, user, host, policy, policy:default, …"
 )
@@ -76,8 +75,8 @@ from ctxvc.tokens import models, prompt_size
 @json_option
 @click.pass_obj
 def log(
-    app: App, revision: str, number: int | None, oneline: bool, steps: bool, reverse: bool, since: str | None,
-    until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None,
+    app: App, revision: str, number: int | None, oneline: bool, steps: bool, reverse: bool, since: str,
+    until: str, actor: str | None, tool: str | None, path: str | None, source: str | None,
     template: str | None, graph: bool, usage: bool, jsonl: bool,
 ) -> None:  # fmt: skip
     """On a terminal: each turn with the human's words, its time, tokens and cost, followed by its steps.
@@ -90,7 +89,7 @@ def log(
     """
     filters = list(_filters(since, until, actor, tool, path, source))
     if (graph or usage or jsonl) and (filters or oneline or template is not None or ".." in revision):
-        raise BadInput("--graph, --usage and --jsonl take no range, filter or format", hint="leave one of them out")
+        raise BadInput("--graph, --usage and --jsonl take no range, filter or format", hint="leave out one of them")
     with app.reading() as stored:
         before, _, base = revision.rpartition("..") if ".." in revision else ("", "", revision)
         snapshot = app.revision(stored, base or "HEAD")
@@ -108,7 +107,7 @@ def log(
             return
         if jsonl:
             trace = deque(revisions.trace(stored.store, tips), maxlen=number)
-            app.output.lines(encode(item) for item in _items(stored.store, trace))
+            app.output.lines(encode(log_item(stored.store, entry)) for entry in trace)
             return
         entries = revisions.history(stored.store, snapshot.commit)
         if ".." in revision:
@@ -154,16 +153,13 @@ def _print(
 
 
 def _filters(
-    since: str | None, until: str | None, actor: str | None, tool: str | None, path: str | None, source: str | None
+    since: str, until: str, actor: str | None, tool: str | None, path: str | None, source: str | None
 ) -> Iterator[Callable[[Moment], bool]]:
-    """The conditions that a commit must meet. Raises: BadInput."""
-    now = time.time()
-    if since is not None:
-        earliest = timestamp.seconds_of(since, now)
-        yield lambda moment: moment.entry.time >= earliest
-    if until is not None:
-        latest = timestamp.seconds_of(until, now, end=True)
-        yield lambda moment: moment.entry.time <= latest
+    """The conditions that a commit must meet."""
+    if since:
+        yield lambda moment: iso(moment.entry.time) >= since
+    if until:
+        yield lambda moment: iso(moment.entry.time) <= until
     if actor is not None:
         yield lambda moment: moment.actor == actor or moment.actor.partition(":")[0] == actor
     if tool is not None:
@@ -229,10 +225,6 @@ def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:
 
 def _money(dollars: float | None) -> str:
     return UNKNOWN if dollars is None else f"${dollars:,.4f}"
-
-
-def _items(store: Store, entries: Iterable[Entry]) -> Iterator[answers.LogItem]:
-    return (log_item(store, entry) for entry in entries)
 
 
 def _rows(output: Output, history: Iterable[Moment]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, LeftOut, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Output, safe
 from ctxvc.errors import Refused
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "tokens_per_count",
     metavar="N",
     type=float,
-    help="Tokens of the model that one of ours is, where its vocabulary is unknown and no usage is reported.",
+    help="The model's tokens per token of our count, if its vocabulary is unknown and no usage is reported.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would leave, without changing anything.")
 @json_option
@@ -78,18 +78,15 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
             f"{view.ledger.meta.model} takes {view.budget.effective:,} tokens, but {after:,} may not leave the prompt",
             hint="choose a model with a larger window, unpin something, or archive more yourself",
         )
-    return ModelAnswer(
+    return struct_of(
+        ModelAnswer,
+        view.budget,
         session=session.name,
         scope=session.scope,
         model=view.ledger.meta.model,
         former=former,
         changed=changed,
-        window=view.budget.window,
         budget=view.budget.effective,
-        offload=view.budget.offload,
-        clear=view.budget.clear,
-        summarise=view.budget.summarise,
-        guard=view.budget.guard,
         window_recorded=bool(view.ledger.meta.window or models.window(view.ledger.meta.model)),
         tokens=view.used,
         tokens_after=after,
@@ -113,13 +110,13 @@ def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[st
     guess = "" if answer.window_recorded else ", a guess: set --window"
     share = 100 * answer.tokens // max(1, answer.budget)
     tokens = output.tokens
-    size = f"{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
+    size = f"~{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
     yield f"prompt    {size}, window {tokens(answer.window)}{guess}"
     yield f"offload   a result above {tokens(answer.offload)} tokens is stored and shown as a preview"
     yield f"clear     old results leave from {tokens(answer.clear)}, summaries from {tokens(answer.summarise)}"
     yield f"guard     nothing above {tokens(answer.guard)} is sent"
     if answer.leaving:
-        amounts = f"{tokens(answer.tokens)} → {tokens(answer.tokens_after)} tokens"
+        amounts = f"~{tokens(answer.tokens)} → ~{tokens(answer.tokens_after)} tokens"
         yield f"At the next call {answer.leaving} blocks or groups leave: {amounts}"
         yield safe(answer.reason)
     elif answer.former != answer.model or changed:

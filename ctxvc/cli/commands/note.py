@@ -1,4 +1,4 @@
-"""`note`: what was learned."""
+"""`note`: a finding, recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, 
 @click.option("--name", "name", metavar="NAME", default="",
               help="With --project: it replaces the project's note of this name.")  # fmt: skip
 @click.option("--file", "files", metavar="PATH", multiple=True,
-              help="With --project: a file that it is about; once that changes, the note says so.")  # fmt: skip
+              help="With --project: a file that it is about; once the file changes, the note says so.")  # fmt: skip
 @allow_user
 @acting_options
 @click.pass_context
@@ -45,8 +45,8 @@ def note(
     actor: Actor,
 ) -> None:
     """
-    With --supersedes the stub of what leaves names the note. What is smaller than that stub stays, and is no longer
-    listed among the newest notes.
+    With --supersedes, the stub of the archived blocks names this note. A block smaller than its stub would be stays in
+    the prompt, and is no longer listed among the newest notes.
 
     With --project it goes into a session of its own, which is pushed and pulled like others. Files that the text names
     count as given by --file.
@@ -55,7 +55,9 @@ def note(
     check_allow_user(ctx, actor, allow_user)
     if project:
         if fold or supersedes or allow_user:
-            raise click.UsageError("--project is in no session: leave out --fold, --supersedes and --allow-user")
+            raise click.UsageError(
+                "a note of the project is in no session: leave out --fold, --supersedes and --allow-user"
+            )
         project_notes.add(app, text, actor, name, labels, files)
         return
     if name or files:
@@ -74,7 +76,7 @@ def note(
         app.output.value(answer)
     else:
         folded = (
-            f"; archived {counted(len(result.archived), 'block')}, {app.output.tokens(result.freed)} tokens freed"
+            f"; archived {counted(len(result.archived), 'block')}, {app.output.estimate(result.freed)} tokens freed"
             if result.archived
             else ""
         )

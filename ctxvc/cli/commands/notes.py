@@ -31,7 +31,9 @@ def notes(app: App, name: str, label: str, all_projects: bool, project: bool, ta
         raise click.UsageError("--about requires --project")
     if project:
         if all_projects or name or app.session:
-            raise click.UsageError("--project lists the notes of no single session: leave out the others")
+            raise click.UsageError(
+                "--project lists the notes of all sessions: leave out SCOPE, --session and --all-projects"
+            )
         project_notes.show(app, label, task)
         return
     if all_projects and (name or app.session):
@@ -43,7 +45,8 @@ def notes(app: App, name: str, label: str, all_projects: bool, project: bool, ta
         with app.reading() as stored:
             scope = name or stored.scope
             answer = Notes(session=stored.name, scope=scope, items=[*_of_scope(stored, scope, label)])
-    app.output.answer(answer, _note_lines(app.output, answer.items))
+    none = project_notes.none(answer.items, "", chosen=bool(label))
+    app.output.answer(answer, _note_lines(app.output, answer.items), none)
     raise_unreadable(unreadable)
 
 

@@ -27,7 +27,7 @@ from ctxvc.cli.answers.shared import (
 )
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, Tokens, safe
 from ctxvc.cli.verb import left_out
 from ctxvc.errors import BadInput
@@ -179,7 +179,7 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 
 
 def _lines(output: Output, answer: Planned) -> Iterator[str]:
-    share = f"{output.tokens(answer.tokens_before)} tokens of {output.tokens(answer.window)}"
+    share = f"{output.estimate(answer.tokens_before)} tokens of {output.tokens(answer.window)}"
     yield output.style(f"{safe(answer.policy)}: {share}", bold=True)
     if answer.reason:
         yield safe(f"why: {answer.reason}")
@@ -190,9 +190,11 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
     remain = "are" if answer.committed else "would be"
-    cut = f" ({output.tokens(answer.tokens_cut)} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
-    freed = output.tokens(answer.tokens_before - answer.tokens_after)
-    yield f"{freed} tokens freed{cut}; {output.tokens(answer.tokens_after)} {remain} left"
+    cut = (
+        f" ({output.estimate(answer.tokens_cut)} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
+    )
+    freed = output.estimate(answer.tokens_before - answer.tokens_after)
+    yield f"{freed} tokens freed{cut}; {output.estimate(answer.tokens_after)} {remain} left"
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:
@@ -214,7 +216,8 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
     )
     if dropped and not app.output.json:
         app.output.note(f"dropped {', '.join(dropped)}")
-    app.output.answer(answer, table_of(PendingPlan, answer.items))
+    none = "" if answer.items else "no pending plans; `ctxvc plan --wait` queues one"
+    app.output.answer(answer, table_of(PendingPlan, answer.items), none)
     if missing:
         raise BadInput(
             f"no pending plan {', '.join(missing)[:80]} here", hint="`ctxvc plan --pending` lists pending plans"

@@ -39,12 +39,9 @@ def policies(app: App, name: str) -> None:
         names = ", ".join(kind.name for kind in POLICIES)
         near = meant(name, [kind.name for kind in POLICIES])
         raise BadInput(f"there is no policy {name[:40]!r}{near}", hint=f"available: {names}")
-    if app.output.json:
-        app.output.value(answer)
-    elif name:
-        app.output.prose(_policy_lines(app.output, answer.items[0]))
-    else:
-        app.output.table(table_of(PolicyItem, answer.items))
+    app.output.answer(
+        answer, _policy_lines(app.output, answer.items[0]) if name else table_of(PolicyItem, answer.items)
+    )
 
 
 def _knobs(knobs: Mapping[str, str]) -> str:

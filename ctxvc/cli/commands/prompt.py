@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described, struct_of
+from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.terminal.prompt_text import sections
 from ctxvc.core.prompt import formats
@@ -19,7 +19,7 @@ from ctxvc.store.read.revision import Snapshot, exactness, sent_body
 
 
 @command("prompt", "ctxvc prompt step:5")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--sent", is_flag=True, help="The prompt that the reply at REV saw, instead of the next one after it.")
 @click.option("--exact", is_flag=True, help="With --sent, the request's body as it was sent, byte for byte.")
 @json_option
@@ -55,10 +55,9 @@ def _answer(snapshot: Snapshot, label: str) -> Prompt:
     render = snapshot.ledger.meta.render
     content = sendable(pieces(outline(snapshot.ledger), snapshot.bodies, render), render)
     request: dict[str, Any] = formats.anthropic(request_of(snapshot, content))
-    return Prompt(
-        session=snapshot.session,
-        scope=snapshot.scope,
-        commit=snapshot.commit,
+    return struct_of(
+        Prompt,
+        snapshot,
         label=label,
         missing=list(_missing(snapshot, label)),
         model=snapshot.ledger.meta.model,

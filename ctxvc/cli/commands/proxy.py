@@ -1,4 +1,4 @@
-"""`proxy`: a server that forwards requests to models as they are, and records them."""
+"""`proxy`: a server that forwards requests to models unchanged, and records them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.management_options import management_options, managing, parsed_urls, upstream_option
 from ctxvc.cli.output import safe
+from ctxvc.errors import reason_of
 
 if TYPE_CHECKING:
     from ctxvc.wire.exchange import Management, Recorder
@@ -90,7 +91,7 @@ def _recorder(
 
     if variables.is_recording_off(app.env):
         if not inherited:
-            app.output.note(f"ctxvc: {variables.RECORDING} is off: requests are forwarded, and not recorded")
+            app.output.note(f"ctxvc: {variables.RECORDING} is off: requests are forwarded but not recorded")
         return NoRecorder()
     return RecorderProcess(
         store,
@@ -129,7 +130,7 @@ def _numbers(ports: tuple[str, ...]) -> list[tuple[str, int]]:
         raise click.UsageError(f"{wrong[:40]!r} is not a port")
     addresses = [("", int(number)) for name, number in parsed if not name]
     if len(addresses) > 1:
-        raise click.UsageError("the address has one port; a further one is for an upstream: --port NAME=N")
+        raise click.UsageError("give one --port N; further ports are for upstreams: --port NAME=N")
     return [*(addresses or [("", 0)]), *((name, int(number)) for name, number in parsed if name)]
 
 
@@ -143,7 +144,7 @@ class _Trouble:
         trouble.forget(store)
 
     def error(self, error: Exception) -> None:
-        self.text(f"{type(error).__name__}: {error}")
+        self.text(reason_of(error))
 
     def text(self, reason: str) -> None:
         from ctxvc.wire import trouble

@@ -12,6 +12,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described, struct_of
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.remotes import remote_sessions
 from ctxvc.cli.remotes.remote_sessions import PulledSession
@@ -24,10 +25,10 @@ from ctxvc.sharing import purges
 @command("pull", "ctxvc pull")
 @click.argument("remote", metavar="[REMOTE]", default="")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
-@click.option("--since", metavar="DATE", default="", help="Take only sessions with a commit since then.")
+@time_option("--since", "Take only sessions with a commit since then, as in 2026-02-10, 30d.")
 @click.option("--accept-purge", is_flag=True, help="Erase here what another clone has purged.")
 @click.option("--watch", metavar="SECONDS", type=click.IntRange(min=5),
-              help="Pull again and again, and keep the table of `ctxvc sql` fresh; Ctrl-C ends it.")  # fmt: skip
+              help="Pull every SECONDS, and keep the table of `ctxvc sql` up to date; Ctrl-C ends it.")  # fmt: skip
 @json_option
 @click.pass_obj
 def pull(app: App, remote: str, sessions: tuple[str, ...], since: str, accept_purge: bool, watch: int | None) -> None:

@@ -14,7 +14,7 @@ from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionNa
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
 from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.core.ledger.ledger import Row

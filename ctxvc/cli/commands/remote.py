@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import Column, Table, counted, safe
 from ctxvc.errors import Refused
 from ctxvc.sharing import audience, remotes
@@ -28,7 +29,7 @@ _ACTIONS = ("list", "add", "remove")
 )
 @click.option("--as", "clone", metavar="CLONE", default="", help="Name of this store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Push only this session; repeatable.")
-@click.option("--since", metavar="DATE", default="", help="Push only sessions with a commit since then.")
+@time_option("--since", "Push only sessions with a commit since then, as in 2026-02-10, 30d.")
 @click.option("--i-know", is_flag=True, help="Add it even if it is public, or has the project's code.")
 @click.option("--yes", is_flag=True, help="Agree that sessions are pushed there, without being asked.")
 @json_option
@@ -124,7 +125,7 @@ def _extent(item: Remote) -> str:
 
 
 def _agreed(app: App, address: str) -> bool:
-    app.output.note("Sessions contain all that the model saw: files, output of commands, what you wrote.")
+    app.output.note("Sessions contain everything that the model saw: files, the output of commands, what you wrote.")
     if not app.may_ask:
         return False
     return click.confirm(
@@ -133,12 +134,8 @@ def _agreed(app: App, address: str) -> bool:
 
 
 def _answer(app: App, items: list[Remote], text: str) -> None:
-    if not app.output.json:
-        app.output.say(safe(text))
-        return
-    app.output.value(
-        Remotes(items=[struct_of(RemoteItem, item, address=transport.printable(item.address)) for item in items])
-    )
+    answers = [struct_of(RemoteItem, item, address=transport.printable(item.address)) for item in items]
+    app.output.answer(Remotes(items=answers), safe(text))
 
 
 class RemoteItem(Item, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.judge_model import judge_options, model_answers
 from ctxvc.cli.options.policy_option import parsed
 from ctxvc.cli.options.provider_option import endpoint, server
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.replay_experiment import EXPERIMENT, experiment
@@ -136,7 +136,7 @@ def _check(names: Sequence[str], specs: Iterable[str], *, mine: bool, asks: bool
     if asks and not out:
         raise click.UsageError("--judge and --perception store their answers next to the results: give --out FILE")
     if mine and specs and all(map(foresees, policy_specs(specs))):
-        raise click.UsageError("the oracle cannot be recommended: name policies, too")
+        raise click.UsageError("the oracle cannot be recommended: add a policy")
 
 
 # --- what is to be replayed
@@ -212,7 +212,7 @@ def _policy(app: App, spec: str) -> Policy:
     from ctxvc.replay.results.result import foresees
 
     if "+" in spec and any(foresees(part.strip()) for part in spec.split("+")):
-        raise BadInput("the oracle stands by itself", hint="as in --policy window,oracle:marks=window")
+        raise BadInput("the oracle cannot be combined with a policy", hint="as in --policy window,oracle:marks=window")
     policy = parsed(spec, app.folder, (Oracle,))
     if isinstance(policy, Oracle):
         parsed(policy.marks, app.folder)

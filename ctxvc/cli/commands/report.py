@@ -12,6 +12,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, complete_revisions, json_option, raise_unreadable, write
+from ctxvc.cli.options.values import time_option
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ _NAMED = 5
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.option("--share", is_flag=True, help="Refuse if anything on the page looks like a secret.")
 @click.option("--recordings", metavar="DIR", type=click.Path(exists=True, path_type=Path),
-              help="RESULTS: the replayed recordings, for examples.")  # fmt: skip
+              help="RESULTS: the replayed recordings, to show examples.")  # fmt: skip
 @click.option("--stats", "statistics", is_flag=True, help="What all sessions spent, as `ctxvc stats` has it.")
-@click.option("--since", metavar="TIME", default="", help="--stats: only calls from that day on.")
+@time_option("--since", "--stats: only calls from that day on.")
 @all_projects_option
 @json_option
 @click.pass_obj
@@ -42,7 +43,7 @@ def report(
 ) -> None:  # fmt: skip
     """One HTML file that works offline. Without an argument: the current session, with all of its scopes. REV ends the
     page at a moment of one scope. RESULTS, a file of `ctxvc replay --out`, makes a page that compares its policies.
-    --stats makes one of what all sessions spent.
+    --stats makes a page about what all sessions spent.
 
     --json without -o prints the data of the page.
     """
@@ -90,7 +91,9 @@ def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> 
         content = document(encoded, title=page.title)
         size = len(content)
         if opens and target is None:
-            target = _temporary()
+            import tempfile
+
+            target = Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
         write(app, target, content)
         if opens and target:
             import webbrowser
@@ -98,12 +101,6 @@ def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> 
             webbrowser.open(app.path(target).absolute().as_uri())
     if app.json:
         app.output.value(_answer(page, app.path(target) if target else None, size, encoded))
-
-
-def _temporary() -> Path:
-    import tempfile
-
-    return Path(tempfile.mkdtemp(prefix="ctxvc-report-")) / "report.html"
 
 
 def _session_page(app: App, subject: str, *, share: bool) -> data.Session:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
 from ctxvc.cli.options.policy_option import model_of
 from ctxvc.cli.options.provider_option import default_model, provider_option
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -496,19 +496,17 @@ def _show_notes(session: Session, task: str, cap: int) -> None:
 
 def _print_end(output: Output, session: Session, ended: Ended, address: str, *, scripted: bool) -> None:
     """`address` is the session's name, with the scope where that is needed to continue."""
-    answer = Ran(
+    answer = struct_of(
+        Ran,
+        ended,
         session=session.name,
         scope=session.scope,
-        why=ended.why,
         scripted=scripted,
-        steps=ended.steps,
         fresh=ended.usage.fresh,
         written=ended.usage.written,
         read=ended.usage.read,
         reply=ended.usage.reply,
-        dollars=ended.dollars,
         planner=_planner_usage(ended),
-        text=ended.text,
     )
     if output.json:
         output.value(answer)

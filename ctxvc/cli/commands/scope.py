@@ -1,13 +1,22 @@
-"""`scope`: a new scope."""
+"""`scope` and `goto`: a new scope, and another."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import click
 
-from ctxvc.cli.app import App, command, complete_revisions
+from ctxvc.cli.answers.shared import Answer, SessionName, described
+from ctxvc.cli.app import App, command, complete_revisions, complete_scopes
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.switch import end_step, interrupt_option, print_move
+from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options
+from ctxvc.errors import Refused
+from ctxvc.session.session import Session
+
+interrupt_option = click.option(
+    "--interrupt", is_flag=True, help="End an open step: its missing results count as interrupted."
+)
 
 
 @command("scope", "ctxvc scope fix-auth -m 'the login fails; looking into the tokens'")
@@ -27,6 +36,50 @@ def scope(app: App, name: str, text: str, revision: str, with_messages: bool, in
     """
     with app.acting(actor) as session:
         origin = session.scope
-        end_step(session, interrupt=interrupt)
+        _end_step(session, interrupt=interrupt)
         session.open_scope(name, text, revision=revision, with_messages=with_messages)
-        print_move(app, session, origin)
+        _print_move(app, session, origin)
+
+
+@command("goto", "ctxvc goto main -m 'it was the clock'")
+@click.argument("name", metavar="NAME", shell_complete=complete_scopes)
+@click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
+              help="Arrival note: what you bring from the scope that you leave; - reads stdin.")  # fmt: skip
+@interrupt_option
+@acting_options
+@click.pass_obj
+def goto(app: App, name: str, text: str, interrupt: bool, actor: Actor) -> None:
+    """The scope is as you left it; nothing is cleared."""
+    with app.acting(actor) as session:
+        origin = session.scope
+        _end_step(session, interrupt=interrupt)
+        session.goto(name, text)
+        _print_move(app, session, origin)
+
+
+def _end_step(session: Session, *, interrupt: bool) -> None:
+    """Ends an open step with `interrupt`: else the switch would wait for its results, and these may never come.
+
+    Raises: Refused if a step is open without that.
+    """
+    waiting = session.stored.open_calls
+    if waiting and not interrupt:
+        raise Refused(
+            f"the step is open: {counted(len(waiting), 'call')} in {session.scope} without a result",
+            hint="wait for the step to end, or end it now with --interrupt",
+        )
+    if waiting:
+        session.stored.finish()
+
+
+def _print_move(app: App, session: Session, origin: str) -> None:
+    answer = Moved(session=session.name, scope=session.scope, origin=origin)
+    app.output.answer(answer, f"in {answer.session}/{answer.scope}, from {origin}")
+
+
+class Moved(Answer, frozen=True, kw_only=True, tag="ctxvc.moved/1"):
+    """`scope`, `goto`"""
+
+    session: SessionName
+    scope: Annotated[str, described("the new current scope")]
+    origin: Annotated[str, described("the former scope")]

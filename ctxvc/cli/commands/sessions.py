@@ -42,7 +42,7 @@ AGENT = "agent-"
 @all_projects_option
 @click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
               help="List everybody's sessions on a remote, without fetching them.")  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="List the sessions that have the project's notes, too.")
+@click.option("--all", "everything", is_flag=True, help="Also list the sessions that only hold the project's notes.")
 @json_option
 @click.pass_obj
 def sessions(app: App, all_projects: bool, remote: str | None, everything: bool) -> None:
@@ -66,9 +66,8 @@ def sessions(app: App, all_projects: bool, remote: str | None, everything: bool)
             known_stores.remember_used(store.path)
             items, _ = session_items(store, unreadable, notes=everything)
             current = _current(store, [item.name for item in items])
-    app.output.answer(Sessions(current=current, items=items), _table(items, current, projects=all_projects))
-    if not items and not unreadable and not app.output.json:
-        app.output.note("no sessions yet: `ctxvc import` imports recorded ones")
+    none = "" if items or unreadable else "no sessions yet: `ctxvc import` imports recorded ones"
+    app.output.answer(Sessions(current=current, items=items), _table(items, current, projects=all_projects), none)
     raise_unreadable(unreadable)
 
 

@@ -11,17 +11,17 @@ from click.core import ParameterSource
 
 from ctxvc.cli.answers.changes import Change, changes
 from ctxvc.cli.answers.shared import Answer, LogItem, ScopeName, SessionName, described, struct_of, table_of
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import (
     STATE_COLORS,
     Cell,
     Column,
+    Guess,
     Output,
     Size,
     Styled,
     Table,
     Timestamp,
-    Tokens,
     counted,
     safe,
     words_of,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @command("show", "ctxvc show B17")
-@click.argument("address", metavar="[REV|ID]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument("address", "[REV|ID]")
 @click.option("--raw", is_flag=True, help="Write a block's exact bytes, and nothing else.")
 @click.option("--remote", "remote", metavar="NAME", is_flag=False, flag_value="", default=None,
               help="Show SESSION, SESSION/SCOPE or SESSION/SCOPE:B17 of a remote, without pulling it.")  # fmt: skip
@@ -132,26 +132,21 @@ def _show_block(output: Output, meter: Meter, resolved: Resolved) -> None:
 def _block_facts(resolved: Resolved, tokens: int, in_prompt: int) -> list[tuple[str, Cell]]:
     row = resolved.row
     assert row is not None
-    facts: list[tuple[str, Cell]] = [
+    return [
         ("block", row.handle),
         ("in", f"{resolved.snapshot.session}/{resolved.snapshot.scope}, step {row.step}, turn {row.turn}"),
         ("type", f"{row.kind}, role {row.role}, origin {row.origin}"),
         ("tool", f"{row.tool}  {row.call}" if row.tool or row.call else ""),
-        ("state", " ".join(filter(None, [row.state, row.group and f"in {row.group}", _by(row)]))),
+        ("state", row.state + f" in {row.group}" * bool(row.group) + f" by {row.removed_by}" * bool(row.removed_by)),
         ("parent", row.parent),
-        ("tokens", Tokens(tokens)),
-        ("in the prompt", None if in_prompt == tokens else Tokens(in_prompt)),
+        ("tokens", Guess(tokens)),
+        ("in the prompt", None if in_prompt == tokens else Guess(in_prompt)),
         ("bytes", row.bytes),
         ("shown", f"{row.id}-{resolved.file}" if resolved.file else ""),
         ("files", ", ".join(f"{row.id}-{suffix}" for suffix in row.files)),
         ("error", "yes" if row.error else ""),
         ("stub", row.stub),
     ]
-    return [(name, value) for name, value in facts if value not in ("", None)]
-
-
-def _by(row: Row) -> str:
-    return f"by {row.removed_by}" if row.removed_by else ""
 
 
 def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
@@ -183,7 +178,7 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
         ("label", group.label),
         ("stub", group.stub),
     ]
-    lines = [*output.facts([(name, value) for name, value in facts if value != ""]), ""]
+    lines = [*output.facts(facts), ""]
     members = (f"{member}  {_label(resolved.snapshot, member)}" for member in group.members)
     output.lines([*lines, *(cut(member, output.width) if output.terminal else member for member in members)])
 
@@ -267,7 +262,7 @@ def _place(app: App, text: str, address: Address | None, sessions: Mapping[str, 
         return address.scope, ""
     if not app.session:
         raise BadInput(
-            f"{text} does not say of which session",
+            f"{text} names no session",
             hint=f"`ctxvc show SESSION:{address.id} --remote`; `ctxvc sessions --remote` lists the sessions",
         )
     return app.session, address.scope

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
@@ -87,11 +87,18 @@ def _print(app: App, result: Result) -> None:
         rows = [[_value(value) for value in row] for row in result.rows]
         app.output.value(SqlResult(columns=result.columns, rows=rows))
         return
-    numbers = [all(isinstance(row[at], (int, float, Decimal)) for row in result.rows)
-               for at in range(len(result.columns))]  # fmt: skip
+    numbers = [_are_numbers(row[at] for row in result.rows) for at in range(len(result.columns))]
     columns = [Column(safe(name), right=right, least=0 if right else 12)
                for name, right in zip(result.columns, numbers, strict=True)]  # fmt: skip
     app.output.table(Table(columns=columns, rows=[[_cell(value) for value in row] for row in result.rows]))
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    """Whether all values that are known, and there are some, are numbers."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(one, (int, float, Decimal)) and not isinstance(one, bool) for one in present
+    )
 
 
 def _cell(value: Any) -> Cell:

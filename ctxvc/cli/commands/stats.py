@@ -1,23 +1,21 @@
-"""`stats`: what the sessions of a store, or of all, spent and did."""
+"""`stats`: what the sessions of one store or of all stores spent and did."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
-from datetime import datetime, timezone
 from typing import Annotated, get_args
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, described
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
+from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Share, Styled, Table, Tokens
 from ctxvc.cli.terminal import charts
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.errors import CtxvcError
 from ctxvc.sharing import remotes
 from ctxvc.store.store import Store
-from ctxvc.store.timestamp import seconds_of
 from ctxvc.tables import stats as statistics
 from ctxvc.tables.stats import By, Line, Source
 
@@ -27,34 +25,29 @@ _BAR, _MOST = 16, 40
 
 
 @command("stats", "ctxvc stats --since 30d --by model")
-@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="What has a line of its own.")
-@click.option("--since", metavar="TIME", default="", help="Only calls from that day on, as in 2026-02-10, 30d.")
+@click.option("--by", type=click.Choice(NAMES), default="day", show_default=True, help="Group by this.")
+@time_option("--since", "Only calls from that day on, as in 2026-02-10, 30d.")
 @all_projects_option
 @click.option("--remote", metavar="NAME", is_flag=False, flag_value="", default=None,
-              help="Only sessions that a remote has, as far as they are here.")  # fmt: skip
+              help="Only sessions on this remote that the store has, too.")  # fmt: skip
 @json_option
 @click.pass_obj
 def stats(app: App, by: By, since: str, all_projects: bool, remote: str | None) -> None:
     """Tokens are the provider's counts of committed steps: `fresh`, `read` from its cache, `written` into it, and the
     `output`; `cached` is the share of the prompts that was read. Costs are at list prices, `–` where none is known.
-    `model time` and `tool time` are what was waited, `left` and `reads` blocks that left the prompt and how often they
-    were read back. Days are in UTC.
+    `model time` and `tool time` are the time spent waiting. `left` counts the blocks that left the prompt, `reads` how
+    often they were read back. Days are in UTC.
 
-    `tool` and `file` divide what a call of the model took evenly among the tools that it called or the files that it
-    touched; `person` is the clone that recorded a session. In a pipe, the table is complete and without a chart.
+    `tool` and `file` divide what a model call took evenly among the tools that it called or the files that it touched;
+    `person` is the clone that recorded a session. In a pipe, the table is complete and has no chart.
     """
     if remote is not None and all_projects:
         raise click.UsageError("--remote and --all-projects cannot be combined")
     unreadable: list[CtxvcError] = []
     (answer,) = answers(app, (by,), since, unreadable, all_projects=all_projects, remote=remote)
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.table(_table(answer, terminal=app.output.terminal))
-        if not answer.items:
-            app.output.note(
-                "no calls" + (f" since {answer.since}" if answer.since else "") + ": `ctxvc import` imports sessions"
-            )
+    since_when = f" since {answer.since}" if answer.since else ""
+    none = "" if answer.items else f"no calls{since_when}: `ctxvc import` imports sessions"
+    app.output.answer(answer, _table(answer, terminal=app.output.terminal), none)
     raise_unreadable(unreadable)
 
 
@@ -71,15 +64,18 @@ def answers(
 
     The errors of sessions that cannot be read go into `unreadable`.
     """
-    first = datetime.fromtimestamp(seconds_of(since, time.time()), timezone.utc).strftime("%Y-%m-%d") if since else ""
-    only = None
+    first = since[: len("2026-02-10")]
+    only: Collection[str] | None = None
     sources: dict[By, list[Source]] = {by: [] for by in kinds}
     if all_projects:
         for store in app.all_stores(unreadable):
             _add_sources(sources, store, unreadable)
     else:
         with app.store() as store:
-            only = _on_remote(app, store, remote) if remote is not None else None
+            if remote is not None:
+                from ctxvc.cli.remotes import remote_sessions
+
+                only = remote_sessions.names(app, store, remote)
             _add_sources(sources, store, unreadable)
     return [answer_of(own, by, first, only) for by, own in sources.items()]
 
@@ -113,36 +109,20 @@ def _source(store: Store, by: By, unreadable: list[CtxvcError]) -> Source:
     return Source(str(store.path.parent), sessions, remotes.writers(store))
 
 
-def _on_remote(app: App, store: Store, name: str) -> Collection[str]:
-    from ctxvc.cli.remotes import remote_sessions
-
-    return remote_sessions.names(app, store, name)
-
-
 def _item(line: Line) -> StatsItem:
     sums = line.sums
     usage = sums.usage
-    return StatsItem(
+    return struct_of(
+        StatsItem,
+        sums,
         name=line.name,
         sessions=line.sessions,
-        turns=sums.turns,
-        calls=sums.calls,
-        uncounted=sums.uncounted,
         fresh=usage.fresh,
         cache_read=usage.read,
         cache_written=usage.written,
         output=usage.reply,
         cached=usage.read / usage.prompt if usage.prompt else 0.0,
         cost=sums.cost if sums.calls > sums.uncounted + sums.unpriced else None,
-        unpriced=sums.unpriced,
-        waited_model=sums.waited_model,
-        waited_tools=sums.waited_tools,
-        tool_calls=sums.tool_calls,
-        failed=sums.failed,
-        compactions=sums.compactions,
-        blocks_left=sums.blocks_left,
-        bytes_left=sums.bytes_left,
-        reads=sums.reads,
     )
 
 

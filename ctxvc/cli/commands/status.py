@@ -7,9 +7,9 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.answers.window import WindowAnswer, window_answer
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import safe
 from ctxvc.cli.terminal.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
 from ctxvc.core.view.dashboard import Line, folded
@@ -22,7 +22,7 @@ from ctxvc.tokens.meter import budget_of
 
 
 @command("status", "ctxvc status")
-@click.argument("revision", metavar="[REV]", default="HEAD", shell_complete=complete_revisions)
+@revision_argument()
 @click.option("--all", "every", is_flag=True, help="List every block on its own line, as --json always does.")
 @click.option("--text", "as_text", is_flag=True, help="Print the dashboard exactly as the model gets it.")
 @json_option
@@ -63,30 +63,21 @@ def _status(
     snapshot: Snapshot, page: Page, blocks: tuple[Line, ...], window: Occupancy, chosen_by: str, *, estimated: bool
 ) -> Status:
     dashboard = page.dashboard
-    return Status(
-        session=dashboard.session,
+    return struct_of(
+        Status,
+        dashboard,
         chosen_by=chosen_by,
-        scope=dashboard.scope,
         commit=snapshot.commit,
         model=snapshot.ledger.meta.model,
         **window_answer(window),
-        limit=dashboard.limit,
-        overhead=dashboard.overhead,
-        conversation=dashboard.conversation,
         dashboard=dashboard.dashboards,
         estimated=estimated,
-        prompt=dashboard.prompt,
-        missing=list(dashboard.missing),
         waiting=snapshot.waiting,
         notes=page.notes,
         older_notes=page.older,
-        groups=[_item(line) for line in dashboard.lines if line.type == "group"],
-        items=[_item(line) for line in blocks],
+        groups=[struct_of(StatusLine, line) for line in dashboard.lines if line.type == "group"],
+        items=[struct_of(StatusLine, line) for line in blocks],
     )
-
-
-def _item(line: Line) -> StatusLine:
-    return StatusLine(**{name: getattr(line, name) for name in StatusLine.__struct_fields__})
 
 
 class StatusLine(Item, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`trust`: what a store or a project sets beyond what any may, and whether the person accepts it."""
+"""`trust`: settings of a store or project that need a person's consent."""
 
 from __future__ import annotations
 
@@ -59,17 +59,18 @@ def _list(app: App) -> None:
     for store in stores:
         app.output.lines([f"{safe(store.path)}  {store.time}", *(f"  {line}" for line in _lines(store.settings))])
     app.output.lines(f"{safe(record.path)}  {record.time}" for record in projects)
+    if not (stores or projects):
+        app.output.note("nothing is accepted; `ctxvc trust` shows what a store or project asks for")
 
 
 def _revoke(app: App) -> None:
     path, file = _store(app), app.project_file
     changed = [place for place, revoked in _revoked(path, file) if revoked]
-    if app.output.json:
-        store = str(path or "")
-        app.output.value(answers.Trust(store=store, accepted=False, changed=bool(changed), items=[]))
-    else:
-        what = "everything is revoked" if changed else "nothing was accepted"
-        app.output.say(f"{what}: {safe(', '.join(map(str, changed)) or str(path or file))}")
+    event = "everything is revoked" if changed else "nothing was accepted"
+    app.output.answer(
+        answers.Trust(store=str(path or ""), accepted=False, changed=bool(changed), items=[]),
+        f"{event}: {safe(', '.join(map(str, changed)) or str(path or file))}",
+    )
 
 
 def _revoked(path: Path | None, file: Path) -> Iterator[tuple[Path, bool]]:

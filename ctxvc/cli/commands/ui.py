@@ -31,7 +31,7 @@ def ui(app: App, port: int, edit: bool, remote: str | None, no_open: bool) -> No
     """Follows sessions while they run. Only this machine can reach it (127.0.0.1), and the printed address works once,
     in one browser. Ctrl-C ends it.
 
-    With --remote, `ctxvc pull --watch` beside it keeps it fresh.
+    With --remote, run `ctxvc pull --watch` beside it to keep the page up to date.
     """
     if remote is not None and edit:
         raise click.UsageError("--edit and --remote cannot be combined: what a remote has is only shown")

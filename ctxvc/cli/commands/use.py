@@ -32,10 +32,7 @@ def use(app: App, name: str, is_auto: bool) -> None:
                 store.set_current_scope(names[0], store.current_scope(names[0]))
         current = app.session_name(store) or store.current_session()
         answer = Used(session=current, chosen_by=app.chosen_by(store))
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.say(f"{safe(answer.session)}: {WHY[answer.chosen_by]}")
+    app.output.answer(answer, f"{safe(answer.session)}: {WHY[answer.chosen_by]}")
 
 
 #: Why a session is the current one.

@@ -70,14 +70,11 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
 
 
 def _verified(report: check.Report, prompts: int | None) -> Verified:
-    return Verified(
+    return struct_of(
+        Verified,
+        report,
         prompts=prompts,
         intact=not report.damaged,
-        sessions=report.sessions,
-        scopes=report.scopes,
-        commits=report.commits,
-        blocks=report.blocks,
-        bytes=report.bytes,
         seconds=round(report.seconds, 3),
         items=[
             struct_of(

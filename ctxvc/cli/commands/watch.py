@@ -41,7 +41,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
     app = ctx.ensure_object(App)
     chosen = [app.path(path) for path in paths]
     if missing := [path for path in chosen if not path.exists()]:
-        raise NotFound(f"no such file or folder: {missing[0]}", hint="name the folder to wait for files in it")
+        raise NotFound(f"no such file or folder: {missing[0]}", hint="name its folder to wait for the file")
     formats: dict[Path, str] = {}
     failed = False
     pushes = AutoPush(app.env)

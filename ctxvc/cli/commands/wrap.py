@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 #: What stands for `--` once click has had its turn.
 _ANY = "\0--"
+_PAUSED = "paused: requests are sent unchanged until `ctxvc wrap --go`"
 
 
 class _Wrap(Command):
@@ -52,8 +53,8 @@ class _Wrap(Command):
 @click.argument("arguments", metavar="AGENT [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--print", "only_print", is_flag=True, help="Show what would be set, and run nothing.")
 @click.option("--pause", "managed_now", flag_value="off", default=None,
-              help="Send agents' own requests from now on, also for those that run.")  # fmt: skip
-@click.option("--go", "managed_now", flag_value="on", help="Keep prompts inside the budget again.")
+              help="Send requests unchanged until --go, even those of running agents.")  # fmt: skip
+@click.option("--go", "managed_now", flag_value="on", help="End --pause: keep prompts inside the budget again.")
 @management_options
 @upstream_option
 @click.pass_obj
@@ -66,14 +67,14 @@ def wrap(
     upstreams: tuple[str, ...],
     **management: Any,
 ) -> None:
-    """Every request that the agent sends to its model is recorded, with its answer. Its terminal, its files and its
-    exit status are as without ctxvc: only its base URL is another, for this one process. `ctxvc wrap -- COMMAND` sets
-    the variables that most clients read. Agents: claude, codex, gemini, copilot, opencode, pi, qwen, crush, aider,
-    mini, openhands, goose.
+    """Records every request that the agent sends to its model, with the answer. The agent's terminal, files and exit
+    status stay the same; only its base URL changes, for this process alone. `ctxvc wrap -- COMMAND` sets the variables
+    that most clients read. Agents: claude, codex, gemini, copilot, opencode, pi, qwen, crush, aider, mini, openhands,
+    goose.
 
-    With --budget, prompts are kept below so many tokens: what leaves is in the store, and the model can read it back.
+    With --budget, prompts stay below that many tokens. What leaves them is in the store, where the model can read it.
 
-    Where ANTHROPIC_BASE_URL or a like variable is set, or --upstream given, requests go on to there.
+    If ANTHROPIC_BASE_URL or a similar variable is set, or --upstream is given, requests are forwarded there.
     """
     from ctxvc import loopback
     from ctxvc.cli.remotes.auto_push import AutoPush
@@ -84,7 +85,7 @@ def wrap(
     if managed_now:
         trouble.pause(app.store_place(), paused=managed_now == "off")
         if not arguments:
-            app.output.say("paused: agents' own requests go out" if managed_now == "off" else "on: budgets hold again")
+            app.output.say(_PAUSED if managed_now == "off" else "on: prompts stay inside the budget again")
             return
     agent, command = _chosen(arguments)
     routes = forward.upstreams({**agents.upstreams(agent, app.env), **parsed_urls(upstreams)}, app.env)
@@ -98,7 +99,9 @@ def wrap(
     settings = agents.settings(agent, _urls(ports[""], key, ports), app.env)
     program = shutil.which(command[0], path=app.env.get("PATH"))
     if not program:
-        raise NotFound(f"{command[0][:80]} is not installed, or not in PATH", hint="install it first")
+        raise NotFound(
+            f"{command[0][:80]} is not installed, or not in PATH", hint="install it, or add its folder to PATH"
+        )
     if variables.is_recording_off(app.env):
         app.output.note(f"ctxvc: {variables.RECORDING} is off: nothing is recorded")
     folder = app.folder
@@ -129,7 +132,7 @@ def wrap(
     if managed:
         _report(app, start)
     if not (reported or variables.is_recording_off(app.env) or _has_recorded(app.store_place(), start)):
-        app.output.note("ctxvc: no call of a model was recorded")
+        app.output.note("ctxvc: no model call was recorded")
     click.get_current_context().exit(end_as(status))
 
 
@@ -144,7 +147,7 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
         return ANY, arguments[1:]
     if arguments[0] not in AGENTS:
         raise BadInput(
-            f"{arguments[0][:60]!r} is not in the list of agents: {', '.join(AGENTS)}",
+            f"{arguments[0][:60]!r} is not a known agent: {', '.join(AGENTS)}",
             hint=f"if it reads {', '.join(ANY.env)}: `ctxvc wrap -- {arguments[0][:60]} …`; "
             "else start `ctxvc proxy` and set its address as the base URL (with /v1 for OpenAI's)",
         )
@@ -241,7 +244,7 @@ class OwnProxy:
         assert self._process.stdout
         if not self._process.stdout.readline():
             self._process.wait()
-            raise CtxvcError(self.errors() or "the proxy did not start")
+            raise CtxvcError(self.errors() or "the proxy did not start", hint="`ctxvc doctor` checks the installation")
 
     def ended(self, pid: int) -> None:
         """Starts it again if `pid`, which has ended, was its process."""

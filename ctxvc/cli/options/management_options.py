@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ctxvc.cli.app import App
-from ctxvc.cli.options.token_amount import TokenAmount
+from ctxvc.cli.options.values import TokenAmount
 
 if TYPE_CHECKING:
     from ctxvc.wire.exchange import Management
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def management_options(command: Callable[..., None]) -> Callable[..., None]:
     """`--budget`, `--policy` and `--reach`."""
     budget = click.option("--budget", metavar="TOKENS", type=TokenAmount(4_000),
-                          help="Keep prompts below so many tokens, as in 80k (as they are).")  # fmt: skip
+                          help="Keep prompts below this many tokens, as in 80k (no limit).")  # fmt: skip
     policy = click.option("--policy", metavar="POLICY", default="",
                           help="Policy that decides what leaves the prompt (default:tools=few).")  # fmt: skip
     reach = click.option("--reach", type=click.Choice(["tools", "files"]), default="tools", show_default=True,
-                         help="How the model reads what left: by tools of ours, or by `ctxvc recover`.")  # fmt: skip
+                         help="How the model reads back what left: with added tools, or `ctxvc recover`.")  # fmt: skip
     return budget(policy(reach(command)))
 
 

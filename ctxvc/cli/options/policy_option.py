@@ -147,7 +147,7 @@ def protected(app: App, policy: Policy, files: Setting) -> Policy:
     try:
         return protecting(policy, files.value)
     except BadInput as error:
-        app.output.note(f"{error}: `protect` of {safe(files.origin)} does nothing here")
+        app.output.note(f"{error}: `protect` in {safe(files.origin)} has no effect here")
         return policy
 
 

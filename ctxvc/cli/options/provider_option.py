@@ -1,4 +1,4 @@
-"""Behind which API a command's model is: `--provider`, what is set, or what the model's name and the keys tell."""
+"""The API of a command's model: by `--provider`, the settings, or the model's name and the keys that are set."""
 
 from __future__ import annotations
 

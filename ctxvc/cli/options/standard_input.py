@@ -1,4 +1,4 @@
-"""`-` as an argument: what stands on stdin, for a text or for a file."""
+"""`-` as an argument: stdin, in place of a text or a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def data() -> bytes:
     """The bytes on stdin. Raises: BadInput if it was read already."""
     context = click.get_current_context()
     if context.meta.setdefault("ctxvc.stdin", False):
-        raise BadInput("- stands for stdin twice", hint="give one of the two as a text, or as a file")
+        raise BadInput(
+            "two arguments are -: stdin can be read only once", hint="give one of the two as a text, or as a file"
+        )
     context.meta["ctxvc.stdin"] = True
     return sys.stdin.buffer.read() if sys.stdin else b""
 

@@ -168,7 +168,7 @@ class Live:
     def _stats(self, by: str) -> Response:
         """The page of what the sessions of the project spent, by this alone. Raises: BadInput."""
         if by not in NAMES:
-            raise BadInput(f"nothing is by {by[:20]!r}", hint=f"it can be by {', '.join(NAMES)}")
+            raise BadInput(f"stats cannot be grouped by {by[:20]!r}", hint=f"one of {', '.join(NAMES)}")
         with self._store() as store:
             only = self._shared() if self._shared else None
             sessions = stats.summed(store, by, [])  # type: ignore[arg-type]

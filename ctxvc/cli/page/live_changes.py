@@ -1,4 +1,4 @@
-"""Changes from the live page: what one would do is shown first, and made when it is asked for again."""
+"""Changes from the live page: each is shown as a plan first, and made once it is confirmed."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import msgspec
 import ctxvc
 from ctxvc.cli.app import App
 from ctxvc.cli.commands.stats import NAMES, Statistics, StatsItem, answers, time_text
+from ctxvc.cli.output import counted
 from ctxvc.core.display import human_tokens
 from ctxvc.errors import CtxvcError
 from ctxvc.report import data
@@ -52,13 +53,9 @@ def _sentence(total: StatsItem) -> str:
     if not total.calls:
         return "No calls of a model."
     return (
-        f"{_many(total.sessions, 'session')} made {_many(total.calls, 'call')} in {_many(total.turns, 'turn')}, with "
-        f"{_many(total.tool_calls, 'tool call')}, of which {total.failed:,} failed."
+        f"{counted(total.sessions, 'session')} made {counted(total.calls, 'call')} in {counted(total.turns, 'turn')}, "
+        f"with {counted(total.tool_calls, 'tool call')}, of which {total.failed:,} failed."
     )
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _numbers(total: StatsItem) -> list[data.Number]:
@@ -80,7 +77,7 @@ def _numbers(total: StatsItem) -> list[data.Number]:
 def _notes(total: StatsItem) -> list[str]:
     notes = []
     if total.uncounted:
-        notes.append(f"{_many(total.uncounted, 'call')} without the provider’s count: their tokens are not in it.")
+        notes.append(f"{counted(total.uncounted, 'call')} without the provider’s count: their tokens are not in it.")
     if total.unpriced:
-        notes.append(f"{_many(total.unpriced, 'call')} of a model without a known price.")
+        notes.append(f"{counted(total.unpriced, 'call')} of a model without a known price.")
     return notes

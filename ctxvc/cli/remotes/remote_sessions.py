@@ -74,7 +74,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             names = ", ".join(item.name for item in elsewhere[:_NAMED]) + (", …" if len(elsewhere) > _NAMED else "")
             count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
             pull = f"`ctxvc pull --only {elsewhere[0].name}` takes one in"
-            app.output.note(safe(f"not searched, since not here or longer there: {count}: {names}; {pull}"))
+            app.output.note(safe(f"not searched: {count}, which are not here or newer there: {names}; {pull}"))
 
 
 def names(app: App, store: Store, name: str) -> Collection[str]:
@@ -100,7 +100,7 @@ def fetched(app: App, remote: Remote) -> Indexes:
         theirs = indexes.cached(remote.address)
         if not theirs.clones:
             raise
-        app.output.note(f"{safe(str(error))}: this is what was there the last time")
+        app.output.note(f"{safe(str(error))}: this list is the one fetched last")
         return theirs
 
 

@@ -1,4 +1,4 @@
-"""The table of sessions in a folder: what `export`, `sql` and `pull --watch` bring up to date."""
+"""The Parquet table of sessions, which `export`, `sql` and `pull --watch` bring up to date."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Pictures of numbers in a line of text: what they show does not depend on colours."""
+"""Charts in a line of text, readable without colours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from ctxvc.cli.output import in_short
+from ctxvc.core.display import human_tokens
 from ctxvc.inspection.window_percent import OVERHEAD, UNRECORDED, Occupancy
 
 #: Cells of a picture.
@@ -40,8 +40,8 @@ def growth(values: Sequence[int]) -> str:
     """A sparkline of the calls' sizes, and what they were; empty for less than two."""
     if len(values) < 2:
         return ""
-    return f"{sparkline(values)}  {len(values):,} calls, {in_short(values[0])} to {in_short(values[-1])}, " + (
-        f"{in_short(max(values))} at most"
+    return f"{sparkline(values)}  {len(values):,} calls, {human_tokens(values[0])} to {human_tokens(values[-1])}, " + (
+        f"{human_tokens(max(values))} at most"
     )
 
 

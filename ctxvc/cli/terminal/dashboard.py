@@ -15,11 +15,10 @@ from ctxvc.cli.output import (
     Timestamp,
     Tokens,
     counted,
-    in_short,
     iso,
 )
 from ctxvc.cli.terminal import charts
-from ctxvc.core.display import one_line
+from ctxvc.core.display import human_tokens, one_line
 from ctxvc.core.ledger.ledger import Meta, Source
 from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.budget import Budget
@@ -181,19 +180,22 @@ def window_facts(
     facts: list[tuple[str, Cell]] = [
         (
             "context",
-            Styled(f"[{bar}] {percent} %  {mark}{in_short(window.tokens)} of {in_short(window.window)} tokens", color),
+            Styled(
+                f"[{bar}] {percent} %  {mark}{human_tokens(window.tokens)} of {human_tokens(window.window)} tokens",
+                color,
+            ),
         ),
         ("counted", _count_line(output, window)),
         ("window", _window(window, source)),
     ]
     if window.recorded:
-        facts.append(("held here", f"{in_short(sum(window.recorded.values()))}: {_parts(window.recorded)}"))
+        facts.append(("held here", f"~{human_tokens(sum(window.recorded.values()))}: {_parts(window.recorded)}"))
     if by_kind := charts.kinds(window):
         facts.append(("by kind", by_kind))
     if window.unrecorded:
-        facts.append(("not recorded", f"{in_short(window.unrecorded)}: {_unrecorded(source)}"))
+        facts.append(("not recorded", f"~{human_tokens(window.unrecorded)}: {_unrecorded(source)}"))
     if window.since:
-        facts.append(("since then", f"~{in_short(sum(window.since.values()))}: {_parts(window.since)}"))
+        facts.append(("since then", f"~{human_tokens(sum(window.since.values()))}: {_parts(window.since)}"))
     if grew := charts.growth(sizes):
         facts.append(("growth", grew))
     return facts
@@ -206,7 +208,7 @@ def _count_line(output: Output, window: Occupancy) -> str:
     when = output.cell(Timestamp(iso(call.entry.time)))
     if window.by_provider:
         return f"by the provider: the prompt of step {call.step}, {when}"
-    size = in_short(call.usage.prompt)
+    size = human_tokens(call.usage.prompt)
     return f"estimated by ctxvc; the provider's newest count is {size}, the prompt of step {call.step}, {when}"
 
 
@@ -216,9 +218,9 @@ def _window(window: Occupancy, source: Source | None) -> str:
 
     host = importers.HOSTS.get(source.format, "the recording") if source else "the recording"
     origin = WINDOW_BY[window.window_by].format(host=host)
-    notes = [f"{in_short(window.reserve)} of it reserved for the reply"] if window.reserve else []
-    notes += [f"{host} compacts from {in_short(window.compacts)} on"] if window.compacts else []
-    return "; ".join([f"{in_short(window.window)}, {origin}", *notes])
+    notes = [f"{human_tokens(window.reserve)} of it reserved for the reply"] if window.reserve else []
+    notes += [f"{host} compacts from {human_tokens(window.compacts)} on"] if window.compacts else []
+    return "; ".join([f"{human_tokens(window.window)}, {origin}", *notes])
 
 
 def _parts(parts: Mapping[str, int]) -> str:
@@ -227,7 +229,7 @@ def _parts(parts: Mapping[str, int]) -> str:
     remainder = sum(parts.values()) - sum(largest.values())
     if remainder:
         largest["other"] = largest.get("other", 0) + remainder
-    return ", ".join(f"{name} {in_short(tokens)}" for name, tokens in largest.items())
+    return ", ".join(f"{name} {human_tokens(tokens)}" for name, tokens in largest.items())
 
 
 def _unrecorded(source: Source | None) -> str:

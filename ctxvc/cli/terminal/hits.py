@@ -5,64 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ctxvc.cli.answers.hits import Hit, RankedHit
-from ctxvc.cli.output import Column, Output, Table, Timestamp, safe
+from ctxvc.cli.answers.hits import Hit
+from ctxvc.cli.output import Output, safe
 from ctxvc.cli.terminal.table import breadth, cut, first_columns
-
-
-def hits_table(items: Sequence[Hit]) -> Table:
-    projects = any(item.project for item in items)
-    return Table(
-        columns=[
-            *([Column("project", least=16)] if projects else []),
-            Column("block"),
-            Column("state"),
-            Column("step", right=True),
-            Column("line", right=True, rank=1),
-            Column("text", least=32),
-            Column("also in", least=8, rank=2),
-        ],
-        rows=[
-            [
-                *([item.project] if projects else []),
-                item.address,
-                item.state,
-                item.step,
-                item.line,
-                item.text,
-                ", ".join(f"{place.address} {place.state}" for place in item.also),
-            ]
-            for item in items
-        ],
-    )
-
-
-def ranked_table(items: Sequence[RankedHit]) -> Table:
-    """Each block with the line of it that fits best."""
-    projects = any(item.project for item in items)
-    return Table(
-        columns=[
-            *([Column("project", least=16)] if projects else []),
-            Column("block"),
-            Column("state"),
-            Column("time"),
-            Column("line", right=True, rank=1),
-            Column("text", least=32),
-            Column("copies", right=True, rank=2),
-        ],
-        rows=[
-            [
-                *([item.project] if projects else []),
-                item.address,
-                item.state,
-                Timestamp(item.time),
-                item.line,
-                item.text,
-                item.copies,
-            ]
-            for item in items
-        ],
-    )
 
 
 class _Line(NamedTuple):

@@ -1,4 +1,4 @@
-"""The answer of `replay` for a person: its tables, what they say, and what to take."""
+"""The answer of `replay` for a person: tables, what they mean, and a recommendation."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ctxvc.cli import phrases
-from ctxvc.cli.output import Output, safe
+from ctxvc.cli.output import Output, counted, safe
 from ctxvc.core.display import fitted, one_line
 from ctxvc.errors import OverBudget
 
@@ -54,7 +54,7 @@ class Screen:
     def answered(self, name: str, outcome: Outcome) -> None:
         output = outcome.output
         lines = output.count(b"\n") + bool(output and not output.endswith(b"\n"))
-        size = f"{lines:,} line{'' if lines == 1 else 's'}, {len(output):,} bytes"
+        size = f"{counted(lines, 'line')}, {len(output):,} bytes"
         self._note(f"  {name}: {'failed, ' if outcome.error else ''}{size}")
         if outcome.alarm:
             self._note(f"  warning: {outcome.alarm}")
@@ -63,7 +63,7 @@ class Screen:
         session = adapter.session
         used, most = session.used(), session.budget.effective
         step = session.ledger().meta.counters.step
-        self._note(f"[{session.scope}, step {step}: {used:,} of {most:,} tokens, {used * 100 // most} %]")
+        self._note(f"[{session.scope}, step {step}: ~{used:,} of {most:,} tokens, {used * 100 // most} %]")
 
     def stops(self) -> bool:
         return self._stopping.is_set()

@@ -79,7 +79,7 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
     way = f"; did you mean {escaped(guess, 2 * _WIDTH)}?" if guess else "; write B3, B5-B9 or G2"
     problems = [
         *_problem("unknown", selectors.bad, "not an id: ", way),
-        *_problem("unknown", missing, "not here, or not completely: ", ""),
+        *_problem("unknown", missing, "not (all) in this scope: ", ""),
         *_problem("stale", other, "checksum has changed: ", ""),
     ]
     if not (selectors.single or selectors.ranges or selectors.bad):

@@ -32,7 +32,9 @@ def write(results: Iterable[Result], path: Path) -> None:
     try:
         parquet.write_table(table, str(path))
     except OSError as error:
-        raise CtxvcError(f"cannot write {path}: {error}", hint="check the folder and its permissions") from error
+        raise CtxvcError(
+            f"cannot write {path}: {error.strerror or error}", hint="check the folder's permissions"
+        ) from error
 
 
 def _columns(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

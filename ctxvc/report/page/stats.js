@@ -8,6 +8,8 @@ import { go, onView, view } from "./view.js";
 
 const NAMES = ["day", "week", "project", "model", "agent", "person", "tool", "file", "branch"];
 const HIGH = 150;
+// Pixels for the name of a day or week below the bars.
+const NAME_WIDE = 76;
 // From the lowest of a bar: [name, class, value].
 const TOKENS = [
   ["read from the cache", "tokens-read", (item) => item.cache_read],
@@ -48,7 +50,7 @@ export function statsPage(page, raw, { asked = null, actions = [] } = {}) {
 }
 
 function sums({ by, items, total }, cut, width) {
-  const charts = by === "day" || by === "week"
+  const charts = isTime(by)
     ? h("div", { class: "pair" }, [["Cost", COST, dollars], ["Tokens, by what the provider’s cache did", TOKENS, short]]
       .map(([title, layers, text]) => chart(title, items, layers, text, Math.max(width / 2 - 40, 320))))
     : null;
@@ -61,19 +63,19 @@ function list(by, items, total) {
   const most = items.reduce((high, item) => Math.max(high, value(item)), 0);
   const number = (name, of, text = whole) => ({ name, cell: (item) => text(of(item)), sort: (item) => of(item) ?? -1, number: true });
   return table(`What was spent, by ${by}`, [
-    { name: by, cell: (item) => item.name, sort: (item) => item.name, wide: true },
+    { name: by, cell: (item) => (isTime(by) ? h("time", null, item.name) : item.name), sort: (item) => item.name, wide: !isTime(by) },
     number("cost", (item) => item.cost, dollars),
     { name: "share", cell: (item) => h("meter", { min: 0, max: most || 1, value: value(item), "aria-label": `${item.name}: share of the most` }) },
     number("sessions", (item) => item.sessions),
     number("calls", (item) => item.calls),
     number("fresh", (item) => item.fresh, short),
-    number("cache read", (item) => item.cache_read, short),
-    number("cache written", (item) => item.cache_written, short),
+    number("read", (item) => item.cache_read, short),
+    number("written", (item) => item.cache_written, short),
     number("output", (item) => item.output, short),
     number("cached", (item) => (prompt(item) ? item.cached : null), percent),
     number("model time", (item) => item.waited_model, time),
     number("tool time", (item) => item.waited_tools, time),
-    number("failed tools", (item) => item.failed),
+    number("failed", (item) => item.failed),
     number("compactions", (item) => item.compactions),
     number("left", (item) => item.blocks_left),
     number("read back", (item) => item.reads),
@@ -101,21 +103,23 @@ function chart(title, items, layers, text, width) {
     });
     picture.append(bar);
   });
-  const ends = items.length > 1 ? [[items[0], left, "start"], [items.at(-1), width - 8, "end"]] : items.map((item) => [item, left, "start"]);
-  for (const [item, x, anchor] of ends) picture.append(svg("text", { class: "tick", x, y: HIGH + 18, "text-anchor": anchor }, item.name));
+  const every = Math.ceil(NAME_WIDE / wide);
+  items.forEach((item, at) => {
+    const x = left + at * wide;
+    if (at % every === 0 && (at === 0 || x + NAME_WIDE < width)) picture.append(svg("text", { class: "tick", x, y: HIGH + 18 }, item.name));
+  });
   const legend = layers.length > 1 ? h("div", { class: "legend" }, layers.map(([name, style]) =>
     h("span", { class: "legend-item" }, svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg("rect", { class: style, width: 12, height: 12 })), h("span", null, name)))) : null;
   return h("section", { class: "panel" }, h("h2", null, title), h("div", { class: "chart" }, picture), legend);
 }
 
-// 45 s, 12:05, 1:02:03.
+// 1:02:03, as in the numbers above and in the terminal.
 function time(seconds) {
   if (seconds === null) return "–";
-  if (seconds < 60) return `${seconds} s`;
-  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  const rest = String(seconds % 60).padStart(2, "0");
-  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+  const two = (number) => String(number % 60).padStart(2, "0");
+  return `${Math.floor(seconds / 3600)}:${two(Math.floor(seconds / 60))}:${two(seconds)}`;
 }
 
+const isTime = (by) => by === "day" || by === "week";
 const prompt = (item) => item.fresh + item.cache_read + item.cache_written;
 const dollars = (amount) => (amount === null ? "–" : `$${amount.toLocaleString("en-GB", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`);

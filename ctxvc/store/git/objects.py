@@ -31,6 +31,11 @@ class Unreadable(Exception):
         self.id = id
 
 
+def damage(error: Exception) -> str:
+    """What the error of reading an object says of it: it is `missing from the store`, or `damaged`."""
+    return "missing from the store" if isinstance(error, KeyError) else "damaged"
+
+
 class Entry(NamedTuple):
     """A file (mode 100644), a folder (40000), or something that does not belong in a store."""
 

@@ -342,7 +342,7 @@ def open_repository(path: Path) -> pygit2.Repository:
         message = str(error)
         if "extension" in message or "unsupported" in message:
             raise Refused(f"the store {path} uses a git feature that is not supported: {message}") from error
-        raise Damaged(f"{path} is not a git repository: {message}", hint=Phrase("init-anew")) from error
+        raise Damaged(f"{path} is not a git repository", hint=Phrase("init-anew")) from error
 
 
 def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:

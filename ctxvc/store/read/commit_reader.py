@@ -15,6 +15,7 @@ from ctxvc.core.ledger.segments import Segments
 from ctxvc.core.prompt import truncation
 from ctxvc.errors import Damaged, NotFound, Phrase
 from ctxvc.store import format as fmt
+from ctxvc.store.git.objects import damage
 
 
 class Outline(NamedTuple):
@@ -117,7 +118,7 @@ class Reader:
         data = self.path(commit, fmt.body_path(row), row.id)
         if len(data) != row.bytes or hashlib.sha256(data).hexdigest() != row.sha256:
             raise Damaged(
-                f"{row.id} in commit {commit[:12]}: the body differs from the recorded one (sha256 mismatch)",
+                f"{row.id} in commit {commit[:12]}: the body differs from the recorded one (another checksum)",
                 hint=Phrase("verify-all-hit", lost="the store"),
             )
         return data
@@ -155,9 +156,8 @@ class Reader:
         try:
             _, data = self._repository.odb.read(blob_id)
         except (KeyError, pygit2.GitError) as error:
-            raise Damaged(
-                f"{what}: object {blob_id[:12]} is missing or damaged: {error}", hint=Phrase("verify")
-            ) from error
+            why = f"{what} is {damage(error)} (git object {blob_id[:12]})"
+            raise Damaged(why, hint=Phrase("verify")) from error
         return data
 
     def tree(self, commit: str) -> pygit2.Tree:
@@ -167,7 +167,7 @@ class Reader:
             assert isinstance(git_object, pygit2.Commit)
             return git_object.tree
         except (KeyError, ValueError, pygit2.GitError, AssertionError) as error:
-            raise Damaged(f"commit {commit[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
+            raise Damaged(f"commit {commit[:12]} is {damage(error)}", hint=Phrase("verify")) from error
 
     def _entry(self, tree: pygit2.Tree, path: str) -> str | None:
         try:
@@ -175,7 +175,7 @@ class Reader:
         except KeyError:
             return None
         except pygit2.GitError as error:
-            raise Damaged(f"{path}: {error}", hint=Phrase("verify")) from error
+            raise Damaged(f"{path} is {damage(error)}", hint=Phrase("verify")) from error
 
     def _ledger_files(self, tree: pygit2.Tree) -> Iterator[tuple[str, str]]:
         top = self._entry(tree, "ledger")
@@ -194,7 +194,7 @@ class Reader:
             assert isinstance(git_object, pygit2.Tree)
             return list(git_object)
         except (KeyError, AssertionError, pygit2.GitError) as error:
-            raise Damaged(f"tree {tree_id[:12]} is missing or damaged: {error}", hint=Phrase("verify")) from error
+            raise Damaged(f"a folder is {damage(error)} (git object {tree_id[:12]})", hint=Phrase("verify")) from error
 
     def _segment(self, path: str, blob: str, where: str) -> tuple[Row, ...]:
         cached = self._segments.get(path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pygit2
 
 from ctxvc.core.secrets.redact import Criteria, Redactor
-from ctxvc.errors import CtxvcError, Refused
+from ctxvc.errors import CtxvcError, Refused, reason_of
 from ctxvc.store.secrets.secret_scanner import Scanner
 from ctxvc.store.trust import contained
 from ctxvc.store.trust.identity import make_file
@@ -118,7 +118,8 @@ class Redaction:
 
     def _unusable(self, name: str, error: Exception) -> CtxvcError:
         return CtxvcError(
-            f"{self._folder / name} cannot be used: {error}", hint="nothing was stored; check its permissions"
+            f"{self._folder / name} cannot be used: {reason_of(error)}",
+            hint="nothing was stored; check its permissions",
         )
 
 

@@ -143,7 +143,7 @@ def test_no_words_make_much_work_or_a_long_answer(words: str) -> None:
 def test_a_huge_range_is_told_of_once() -> None:
     names, problems = selection.expand("B1-B100000", LEDGER)
     assert len(names) == len(LEDGER)
-    assert [problem.text for problem in problems] == ["not here, or not completely: B1-B100000"]
+    assert [problem.text for problem in problems] == ["not (all) in this scope: B1-B100000"]
 
 
 atoms = st.one_of(

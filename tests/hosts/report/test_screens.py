@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def test_what_was_spent_is_drawn_and_keeps_nobody_out(
     page.get_by_role("region", name="What was spent, by day").wait_for()
     assert page.locator("#stats svg g").count() == 60, "a bar a day in both pictures"
     assert page.locator("tbody tr").first.inner_text().split("\t")[10:12] == ["1:02:03", "–"]
+    assert (page.locator("tbody").bounding_box()["width"] < width) == (width == 1280), "else it scrolls"
+    dates = page.locator("#stats svg").first.locator("text", has_text="2026-03-").all()
+    boxes = [date.bounding_box() for date in dates]
+    assert len(boxes) >= 3 and all(one["x"] + one["width"] < other["x"] for one, other in pairwise(boxes))
     assert serious(page, axe) == []
     page.get_by_label("By", exact=True).select_option("model")
     assert page.get_by_text("<b>bold</b><script>alert(1)</script>").is_visible()
