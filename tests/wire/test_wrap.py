@@ -305,7 +305,7 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
 ) -> None:
     script = ASK.replace("messages\": []}'", "messages\": []}', headers={'Content-Encoding': 'novel'}") * 2
     env = {**env, "XDG_DATA_HOME": str(tmp_path / "data"), "CTXVC_STORE": str(tmp_path / "store")}
-    reason = "a body in an encoding that cannot be read"
+    reason = "the body has an encoding that cannot be read"
 
     ran = subprocess.run(
         [*CTXVC, "wrap", "--", "sh", "-c", f"{script} exec echo end"],
