@@ -58,7 +58,7 @@ def pause(store: Path, *, paused: bool) -> None:
 
 
 def is_paused(store: Path) -> bool:
-    """Whether requests are sent unchanged for now, whatever the budget."""
+    """Whether clients' own requests go out, whatever the budget."""
     with suppress(CtxvcError, OSError):
         return _path(store, suffix=_PAUSED).exists()
     return False
