@@ -21,7 +21,7 @@ _PAUSED = ".paused"
 
 def sentence(reason: str) -> str:
     """The reason with what it is the reason for."""
-    return reason if reason.startswith(UNMANAGED) else f"forwarded but not recorded: {reason}"
+    return reason if reason.startswith(UNMANAGED) else f"forwarded, but not recorded: {reason}"
 
 
 def report(store: Path, reason: str) -> None:
