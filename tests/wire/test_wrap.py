@@ -70,7 +70,7 @@ def test_an_agent_is_run_with_its_arguments_its_input_and_its_exit_code(
     ran = wrap(tmp_path, env, "--", "sh", "-c", script, "--json", "--print", input="in\n")
 
     assert ran.returncode == 7
-    assert ran.stderr == "out\nctxvc: no call of a model was recorded\n"
+    assert ran.stderr == "out\nctxvc: no model call was recorded\n"
     assert ran.stdout == f"in\n--json --print\nstatus 200\n{tmp_path}\n"
     assert upstream.requests[0].startswith(b"POST /v1/messages HTTP/1.1\r\n")
 
