@@ -88,7 +88,7 @@ def blob_id(data: bytes) -> bytes:
 
 
 def read(store: Store, stored: Iterable[StoredBody]) -> Iterator[tuple[StoredBody, bytes]]:
-    """Each with its bytes, in their order. They are not hashed, which `verify` is for. Raises: Damaged."""
+    """Each body with its bytes, in the same order, without a check of its hash. Raises: Damaged."""
     objects = Objects(store.repository)
     for batch in _batches(stored):
         with unhashed():

@@ -21,7 +21,7 @@ _PAUSED = ".paused"
 
 def sentence(reason: str) -> str:
     """The reason with what it is the reason for."""
-    return reason if reason.startswith(UNMANAGED) else f"forwarded, but not recorded: {reason}"
+    return reason if reason.startswith(UNMANAGED) else f"forwarded but not recorded: {reason}"
 
 
 def report(store: Path, reason: str) -> None:
@@ -58,7 +58,7 @@ def pause(store: Path, *, paused: bool) -> None:
 
 
 def is_paused(store: Path) -> bool:
-    """Whether clients' own requests go out, whatever the budget."""
+    """Whether requests are sent unchanged for now, whatever the budget."""
     with suppress(CtxvcError, OSError):
         return _path(store, suffix=_PAUSED).exists()
     return False

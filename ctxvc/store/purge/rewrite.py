@@ -19,6 +19,7 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged, Phrase
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
+from ctxvc.store.git.objects import damage
 from ctxvc.store.log.journal import Change, Head, Journal, Record, encode_head, encode_record
 from ctxvc.store.purge.scrub import Scrub
 
@@ -47,7 +48,7 @@ class Raw:
         try:
             return self._odb.read(pygit2.Oid(raw=id))[1]
         except (KeyError, pygit2.GitError) as error:
-            raise Damaged(f"object {id.hex()[:12]} cannot be read: {error}", hint=Phrase("verify")) from error
+            raise Damaged(f"git object {id.hex()[:12]} is {damage(error)}", hint=Phrase("verify")) from error
 
     def blob(self, data: bytes) -> bytes:
         return self._written("blob", data)
