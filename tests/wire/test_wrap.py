@@ -313,7 +313,7 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     )  # fmt: skip
 
     assert ran.stdout == "status 200\nstatus 200\nend\n" and ran.returncode == 0
-    assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
+    assert ran.stderr == f"ctxvc: forwarded but not recorded: {reason}\n"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert trouble.reported(tmp_path / "store") == reason
 
