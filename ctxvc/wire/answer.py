@@ -44,7 +44,7 @@ class Chunks:
                 if len(data) < place + 2:
                     break
                 if data[place : place + 2] != b"\r\n":
-                    raise ValueError("a chunk that is longer than its size")
+                    raise ValueError("a chunk is longer than its size says")
                 place += 2
             if not is_tried:
                 is_tried = True
@@ -55,7 +55,7 @@ class Chunks:
             self._begun = size is not None
             if size is None:
                 if b"\r\n" in data[place : place + _LONGEST] or len(data) - place >= _LONGEST:
-                    raise ValueError("a chunk without its size")
+                    raise ValueError("a chunk has no size")
                 break
             place, self._due = size.end(), int(size[1], 16)
             self._trailers = not self._due
@@ -70,7 +70,7 @@ class Chunks:
             line, end, later = self._ahead.partition(b"\r\n")
             if not end:
                 if len(line) > _LONGEST:
-                    raise ValueError("trailers without an end")
+                    raise ValueError("the trailers do not end")
                 return
             self.over = not line
             self._ahead, self.behind = later, later if self.over else b""

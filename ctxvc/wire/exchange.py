@@ -308,7 +308,7 @@ def decoded(data: bytes, encoding: str) -> bytes:
 
 
 def _unknown(_data: bytes) -> bytes:
-    raise ValueError("a body in an encoding that cannot be read")
+    raise ValueError("the body has an encoding that cannot be read")
 
 
 def _inflated(data: bytes) -> bytes:
@@ -325,7 +325,7 @@ def _inflated(data: bytes) -> bytes:
             try:
                 result = inflater.decompress(data, LARGEST)
             except zlib.error:
-                raise ValueError(f"a body that cannot be inflated: {error}") from error
+                raise ValueError(f"the compressed body is damaged: {error}") from error
         data = inflater.unused_data
     return result
 
@@ -336,7 +336,7 @@ def _unbrotli(data: bytes) -> bytes:
     try:
         result: bytes = brotli.Decompressor().process(data, output_buffer_limit=LARGEST)
     except brotli.error as error:
-        raise ValueError("a body that is no brotli") from error
+        raise ValueError("the body is not valid brotli") from error
     return result
 
 
@@ -354,7 +354,7 @@ def _unzstd(data: bytes) -> bytes:
         except zstd.ZstdError as error:
             if result:
                 break
-            raise ValueError("a body that is no zstd") from error
+            raise ValueError("the body is not valid zstd") from error
         data = decompressor.unused_data if decompressor.eof else b""
     return result
 

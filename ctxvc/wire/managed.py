@@ -196,7 +196,7 @@ class ManagedConversation(Conversation):
             items, answers = self._aside_items(aside, prompt)
             unseen = [item.value for item in items[len(aside.replies[0]) :]] + self.form.results(None, answers)
         if not unseen:
-            raise CtxvcError("its history is at the provider, and is continued by an id")
+            raise CtxvcError("the provider keeps its history")
         return self.form.spliced(body, [*unseen, *range(len(prompt.messages))], ())
 
     def count_body(self, requested: Requested, prompt: Prompt) -> Managed:

@@ -221,7 +221,7 @@ def test_a_remote_that_came_with_a_store_is_not_used(
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
 
-    with Store(elsewhere) as store, pytest.raises(Refused, match="never asked"):
+    with Store(elsewhere) as store, pytest.raises(Refused, match="has not been accepted"):
         push.push(store)
 
 

@@ -181,5 +181,5 @@ def test_what_cannot_be_recorded_is_sent_and_told_once(
                 assert b"".join(response.iter_raw()) == b"a"
 
     assert [record.getMessage() for record in caplog.records if record.name == "ctxvc"] == [
-        "not recorded, but sent: a body in an encoding that cannot be read"
+        "not recorded, but sent: the body has an encoding that cannot be read"
     ]

@@ -640,7 +640,7 @@ def test_a_client_that_leaves_its_history_to_the_provider_is_recorded_and_sends_
     inputs = [[item["type"] for item in json.loads(body)["input"]] for body in run.sent]
     unseen = ["function_call_output", "function_call_output" if beside else "message"]
     assert inputs[-2:] == [[*unseen, "message"], ["function_call_output"]]
-    assert ["history is at the provider" in str(failure) for failure in run.wire.failures] == [True]
+    assert ["the provider keeps its history" in str(failure) for failure in run.wire.failures] == [True]
     with Store(run.path) as store, opened(store) as session:
         assert list(store.tips(store.sessions()[0])) == ["main"]
         assert [session.body(row.id) for row in session.ledger().rows()][-2:] == [b"another line", b"Done."]

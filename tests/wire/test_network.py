@@ -144,7 +144,7 @@ def test_a_proxy_that_cannot_be_used_is_told(certificate: Path) -> None:
     with running({"anthropic": f"https://{NAME}"}, {"ALL_PROXY": "socks5://user:secret@127.0.0.1:1"}) as proxy:
         seen = ask(proxy.port, post(proxy.port, f"/{KEY}/v1/messages", b"{}"))
 
-    assert b"only http://" in seen.data and b"secret" not in seen.data
+    assert b"must begin with http://" in seen.data and b"secret" not in seen.data
 
 
 @pytest.mark.parametrize(

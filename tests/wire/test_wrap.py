@@ -70,7 +70,7 @@ def test_an_agent_is_run_with_its_arguments_its_input_and_its_exit_code(
     ran = wrap(tmp_path, env, "--", "sh", "-c", script, "--json", "--print", input="in\n")
 
     assert ran.returncode == 7
-    assert ran.stderr == "out\nctxvc: no call of a model was recorded\n"
+    assert ran.stderr == "out\nctxvc: no model call was recorded\n"
     assert ran.stdout == f"in\n--json --print\nstatus 200\n{tmp_path}\n"
     assert upstream.requests[0].startswith(b"POST /v1/messages HTTP/1.1\r\n")
 
@@ -305,7 +305,7 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
 ) -> None:
     script = ASK.replace("messages\": []}'", "messages\": []}', headers={'Content-Encoding': 'novel'}") * 2
     env = {**env, "XDG_DATA_HOME": str(tmp_path / "data"), "CTXVC_STORE": str(tmp_path / "store")}
-    reason = "a body in an encoding that cannot be read"
+    reason = "the body has an encoding that cannot be read"
 
     ran = subprocess.run(
         [*CTXVC, "wrap", "--", "sh", "-c", f"{script} exec echo end"],
@@ -313,7 +313,7 @@ def test_what_was_not_recorded_is_told_when_the_agent_has_ended(
     )  # fmt: skip
 
     assert ran.stdout == "status 200\nstatus 200\nend\n" and ran.returncode == 0
-    assert ran.stderr == f"ctxvc: forwarded, but not recorded: {reason}\n"
+    assert ran.stderr == f"ctxvc: forwarded but not recorded: {reason}\n"
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert trouble.reported(tmp_path / "store") == reason
 
