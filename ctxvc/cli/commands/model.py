@@ -89,12 +89,24 @@ def _answer(session: Session, fields: dict[str, object], *, changed: bool) -> Mo
         budget=view.budget.effective,
         window_recorded=bool(view.ledger.meta.window or models.window(view.ledger.meta.model)),
         tokens=view.used,
+        unrecorded=_unrecorded(session),
         tokens_after=after,
         leaving=sum(len(action.targets) for action in rehearsal.done),
         reason=rehearsal.plan.reason,
         tokens_per_count=view.calibration[0] / 1000,
         problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
+
+
+def _unrecorded(session: Session) -> int:
+    """The tokens of the newest call's prompt that are not in the store, and so in none of the figures."""
+    from ctxvc.inspection.window_percent import occupancy
+    from ctxvc.store.read import revision
+    from ctxvc.tokens.meter import Meter
+
+    snapshot = revision.now(session.stored)
+    meter = Meter(session.store, snapshot.ledger.meta.tokenizer)
+    return occupancy(session.store, snapshot, meter, meter.costs(snapshot)).unrecorded
 
 
 def _tokens_after(view: View, rehearsal: Rehearsal) -> int:
@@ -111,6 +123,7 @@ def _lines(output: Output, answer: ModelAnswer, *, changed: bool) -> Iterator[st
     share = 100 * answer.tokens // max(1, answer.budget)
     tokens = output.tokens
     size = f"~{tokens(answer.tokens)} of {tokens(answer.budget)} tokens ({share} %)"
+    size += f" and ~{tokens(answer.unrecorded)} that are not recorded" if answer.unrecorded else ""
     yield f"prompt    {size}, window {tokens(answer.window)}{guess}"
     yield f"offload   a result above {tokens(answer.offload)} tokens is stored and shown as a preview"
     yield f"clear     old results leave from {tokens(answer.clear)}, summaries from {tokens(answer.summarise)}"
@@ -142,7 +155,8 @@ class ModelAnswer(Answer, frozen=True, kw_only=True, tag="ctxvc.model/1"):
     window_recorded: Annotated[
         bool, described("false if neither the session nor the table of models has the window, which is then a guess")
     ]
-    tokens: Annotated[int, described("of the prompt now")]
+    tokens: Annotated[int, described("of the prompt now, as recorded")]
+    unrecorded: Annotated[int, described("of the newest call's prompt, in no other figure: they are not recorded")]
     tokens_after: Annotated[int, described("of the prompt once the policy and the guard have acted")]
     leaving: Annotated[int, described("blocks and groups that leave at the next call")]
     reason: str
