@@ -110,9 +110,9 @@ def commit(folder: Path, name: str, **env: str) -> str:
 
 
 def linked(store: Store, commit: str, whole: Callable[[links.Link], bool] = bool) -> links.Link:
-    """The commit's link, which comes a moment after the commit, once it is `whole`."""
+    """The commit's link, which comes a moment after the commit, once it is `whole` and no commit is waiting."""
     until = time.monotonic() + 30
-    while not (found := [link for link in links.find(store, commit) if whole(link)]):
+    while not (found := [link for link in links.find(store, commit) if whole(link)]) or links_inbox.pending(store.path):
         assert time.monotonic() < until, log.entries(store.path)
         time.sleep(0.05)
     return found[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,13 +72,7 @@ class CachedRepository:
     def blobs(self, names: Sequence[str]) -> list[bytes]:
         """The bytes of blobs that are there, in order."""
         data = program.run(self.path, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode())
-        blobs, at = [], 0
-        for _ in names:
-            start = data.index(b"\n", at) + 1
-            length = int(data[at : start - 1].rsplit(b" ", 1)[1])
-            blobs.append(data[start : start + length])
-            at = start + length + 1
-        return blobs
+        return [blob for _, blob in program.objects(io.BytesIO(data))]
 
     def forget(self) -> None:
         """Removes all of it: after a purge, say."""

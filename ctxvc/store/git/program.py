@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import IO
 
 import pygit2
 
@@ -74,6 +75,7 @@ _CONFIG = (
     "safe.directory=*",  # libgit2 checked the owner when the store was opened
 )
 OLDEST = (2, 36)
+_TYPES = ("blob", "tree", "commit", "tag")
 
 #: Exactly that folder: libgit2 would look for a `.git` in it first.
 _EXACTLY = pygit2.enums.RepositoryOpenFlag.NO_SEARCH | pygit2.enums.RepositoryOpenFlag.NO_DOTGIT
@@ -181,6 +183,17 @@ def packed(index: Path) -> list[str]:
     listed = run(None, "show-index", data=index.read_bytes()).decode("ascii").splitlines()
     places = sorted((int(place), name) for place, name, *_ in map(str.split, listed))
     return [name for _, name in places]
+
+
+def objects(answers: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Type and bytes of each object that `cat-file --batch` was asked for; no type if it is not there as a whole."""
+    while line := answers.readline():
+        fields = line.decode("utf-8", "replace").split()
+        if len(fields) == 3 and fields[1] in _TYPES and fields[2].isdigit():
+            data = answers.read(int(fields[2]) + 1)
+            yield (fields[1], data[:-1]) if len(data) > int(fields[2]) else ("", b"")
+        else:
+            yield "", b""
 
 
 def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from ctxvc.store.git.program import git_says, of_project
+from ctxvc.store.git.program import git_says, objects, of_project
 
 #: The most versions of a file that are read, and bytes of one; a larger one counts as empty.
 MOST_VERSIONS = 1_000
@@ -81,21 +82,9 @@ def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
     output = of_project(folder, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode(
         "utf-8", "surrogateescape"
     )) if names else b""  # fmt: skip
-    output = output or b""
-    at = 0
-    for _ in names:
-        end = output.find(b"\n", at)
-        if end < 0:
-            return
-        fields = output[at:end].split()
-        at = end + 1
-        if len(fields) == 3 and fields[1] in (b"blob", b"tree", b"commit", b"tag") and fields[2].isdigit():
-            size = int(fields[2])
-            text = output[at : at + size] if fields[1] == b"blob" and size <= LARGEST else b""
-            at += size + 1
-            yield "" if b"\0" in text[:8_000] else text.decode("utf-8", "replace")
-        else:
-            yield ""
+    for kind, data in objects(io.BytesIO(output or b"")):
+        is_text = kind == "blob" and len(data) <= LARGEST and b"\0" not in data[:8_000]
+        yield data.decode("utf-8", "replace") if is_text else ""
 
 
 def changed(folder: Path, commit: str) -> list[str]:

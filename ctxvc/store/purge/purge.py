@@ -88,7 +88,8 @@ def survey(
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
     `copies.SECONDS`.
-    Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed.
+    Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed;
+    Damaged.
     """
     gc.flush(store)
     with _alone(store):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ctxvc.errors import Phrase, Refused
+from ctxvc.errors import Damaged, Phrase, Refused
 from ctxvc.store.git import program
 from ctxvc.store.purge.rewrite import names as names_in
 from ctxvc.store.purge.scrub import Scrub
@@ -39,17 +39,22 @@ def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple
             yield name, kind
 
 
-def _read(path: Path, names: Iterable[str]) -> Iterator[tuple[str, str, bytes]]:
-    """Id, type and bytes of objects."""
+def _read(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Id, type and bytes of objects. Raises: Damaged at the first that cannot be read: it may have what is searched."""
     with tempfile.TemporaryFile() as requests:
         requests.write("".join(f"{name}\n" for name in names).encode())
         requests.seek(0)
         command = program.command(path, "cat-file", "--batch", "--buffer")
-        with subprocess.Popen(command, stdin=requests, stdout=subprocess.PIPE, env=program.environment()) as process:
+        with subprocess.Popen(
+            command, stdin=requests, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=program.environment()
+        ) as process:
             assert process.stdout is not None
-            while line := process.stdout.readline():
-                name, kind, size = line.decode().split()
-                yield name, kind, process.stdout.read(int(size) + 1)[:-1]
+            answers = program.objects(process.stdout)
+            for name in names:
+                kind, data = next(answers, ("", b""))
+                if not kind:
+                    raise Damaged(f"object {name[:12]} cannot be read", hint=Phrase("verify"))
+                yield name, kind, data
 
 
 def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:

@@ -19,7 +19,7 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.wire import call_part, part, text_part
 from ctxvc.core.plan import Action, Plan
-from ctxvc.errors import BadInput, NotFound, Refused
+from ctxvc.errors import BadInput, Damaged, NotFound, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.store import checkout, pending_plans
 from ctxvc.store.log.stored_session import StoredSession
@@ -125,6 +125,19 @@ def test_a_purged_text_is_nowhere_and_the_rest_is_as_it_was(filled: Path, tmp_pa
         assert row.handle in row.stub and mark.replace("[", "(").replace("]", ")") in row.stub
     subprocess.run(["git", "clone", "--quiet", str(filled), str(tmp_path / "clone")], check=True, capture_output=True)
     assert SECRET.encode() not in everything(tmp_path / "clone" / ".git")
+
+
+def test_an_object_that_cannot_be_read_is_not_taken_for_one_without_the_text(filled: Path) -> None:
+    command = ["git", f"--git-dir={filled}", "hash-object", "-w", "--stdin"]
+    lost = subprocess.run(command, input=os.urandom(9_000), capture_output=True, check=True).stdout.decode().strip()
+    file = filled / "objects" / lost[:2] / lost[2:]
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:4_000])
+    with Store(filled) as store, pytest.raises(Damaged, match=f"object {lost[:12]} cannot be read"):
+        purge.survey(store, PurgeRequest(texts=("a text that no commit has",)))
+
+    assert erase(filled, SECRET).done and SECRET.encode() not in everything(filled)
+    sound(filled)
 
 
 def test_what_is_not_touched_keeps_its_ids(path: Path) -> None:
