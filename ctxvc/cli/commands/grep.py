@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
@@ -44,7 +45,7 @@ LISTED, RANKED = 1000, 20
 @click.option("--live", is_flag=True, help="Only blocks in the prompt.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore case.")
 @click.option("-F", "--fixed-strings", "fixed", is_flag=True, help="Treat PATTERN as a fixed string.")
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=0), default=None,
+@click.option("-n", "--limit", metavar="N", type=click.IntRange(0, sys.maxsize), default=None,
               help=f"List at most N lines ({LISTED:,}, with --rank {RANKED}); 0 for all.")  # fmt: skip
 @click.option("-C", "--context", "context", metavar="N", type=click.IntRange(0, 1000), default=0,
               help="Show N lines before and after each; -C DIR goes before `grep`.")  # fmt: skip

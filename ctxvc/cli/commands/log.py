@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -46,7 +47,7 @@ from ctxvc.tokens import models, prompt_size
 @command("log", "ctxvc log -n 20")
 @revision_argument(metavar="[REV | A..B]")
 @click.option(
-    "-n", "number", metavar="N", type=click.IntRange(min=0), help="At most N commits, or N calls with --usage."
+    "-n", "number", metavar="N", type=click.IntRange(0, sys.maxsize), help="At most N commits, or N calls with --usage."
 )
 @click.option("--oneline", is_flag=True, help="One line per commit.")
 @click.option("--steps", is_flag=True, help="Show all steps of long turns, and the bookkeeping between them.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import click
@@ -68,7 +69,7 @@ def unpin(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
 
 
 @command("undo", "ctxvc undo")
-@click.argument("count", metavar="[N]", type=click.IntRange(min=1), default=None, required=False)
+@click.argument("count", metavar="[N]", type=click.IntRange(1, sys.maxsize), default=None, required=False)
 @click.option(
     "--to", metavar="OP", default="", shell_complete=complete_revisions,
     help="Undo everything since OP: a commit in `ctxvc ops`, +2 for an uncommitted one, or step:5.",
@@ -91,7 +92,7 @@ def undo(ctx: click.Context, count: int | None, to: str, actor: Actor) -> None:
 
 
 @command("redo", "ctxvc redo")
-@click.argument("count", metavar="[N]", type=click.IntRange(min=1), default=1)
+@click.argument("count", metavar="[N]", type=click.IntRange(1, sys.maxsize), default=1)
 @acting_options
 @click.pass_context
 def redo(ctx: click.Context, count: int, actor: Actor) -> None:

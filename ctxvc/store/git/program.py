@@ -327,6 +327,10 @@ def _without_filters(folder: Path, before: Sequence[str], env: Mapping[str, str]
     return env
 
 
+#: Bytes of a pack that are mapped at once.
+_WINDOW = 32 << 20
+
+
 def open_repository(path: Path) -> pygit2.Repository:
     """Opens the repository at `path` for reading; no configuration but its own counts.
 
@@ -334,6 +338,9 @@ def open_repository(path: Path) -> pygit2.Repository:
     uses an unsupported feature, Damaged.
     """
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, True)
+    # libgit2 would map 8 GB of packs in windows of 1 GB, and keep 256 MB of objects.
+    pygit2.settings.mwindow_size, pygit2.settings.mwindow_mapped_limit = _WINDOW, 8 * _WINDOW
+    pygit2.settings.cache_max_size(_WINDOW)
     if not os.path.lexists(path):
         raise NotFound(f"no store at {path}", hint=Phrase("init"))
     if closed := _closed(path):
