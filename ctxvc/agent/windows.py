@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -72,28 +72,24 @@ def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: s
     return None
 
 
+#: Where a model's window may be, in this order: what was loaded for less than the model could take is only in the
+#: servers' own places, which come before the list.
+_PLACES = ("/v1/models/{}", "/props", "/api/ps", "/api/show", "/api/v0/models", "/model/info", "/v1/models")
+
+
 def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Window | None:
-    # What one loaded for less than the model could take is only in the servers' own places: those come before the list.
-    places: tuple[tuple[str, Mapping[str, Any] | None, Callable[[object], int]], ...] = (
-        (f"/v1/models/{_quoted(model)}", None, _of_model),
-        ("/props", None, _of_props),
-        ("/api/ps", None, lambda answer: _of_running(answer, model)),
-        ("/api/show", {"model": model}, _of_show),
-        ("/api/v0/models", None, lambda answer: _of_list(answer, model)),
-        ("/model/info", None, lambda answer: _of_list(answer, model)),
-        ("/v1/models", None, lambda answer: _of_list(answer, model)),
-    )
-    for number, (path, body, tokens_of) in enumerate(places):
+    for number, place in enumerate(_PLACES):
+        path = place.format(_quoted(model))
         seconds = end - time.monotonic()
         if seconds <= 0:
             break
         try:
-            answer = fetch(path, body, timeout=seconds)
+            answer = fetch(path, {"model": model} if path == "/api/show" else None, timeout=seconds)
         except ModelFailed:
             if not number:
                 raise
             continue  # some refuse the key at a path that they do not have
-        window = Window(tokens, path) if (tokens := tokens_of(answer)) else None
+        window = Window(tokens, path) if (tokens := _tokens(path, answer, model)) else None
         servers = upstreams(answer, model, address) if path == "/model/info" else []
         if windows := [*filter(None, (window,)), *_upstream_windows(servers, end)]:
             return min(windows, key=lambda one: one.tokens)
@@ -128,30 +124,24 @@ def _of_model(answer: object) -> int:
     return 0
 
 
-def _of_list(answer: object, model: str) -> int:
-    """From a list of models. Where it has one model only, a server serves that under any name."""
+def _tokens(path: str, answer: object, model: str) -> int:
+    """The window in the answer at one of the `_PLACES`; 0 if it has none."""
     entries = _entries(answer)
-    matches = [entry for entry in entries if model in (entry.get("id"), entry.get("name"), entry.get("model_name"))]
-    return _of_model(matches[0] if matches else entries[0] if len(entries) == 1 else None)
-
-
-def _of_props(answer: object) -> int:
-    """llama.cpp: the window of one slot, which is what a request may have."""
-    settings = answer.get("default_generation_settings") if isinstance(answer, dict) else None
-    return _size(settings.get("n_ctx")) if isinstance(settings, dict) else 0
-
-
-def _of_running(answer: object, model: str) -> int:
-    """Ollama: the window that a running model was loaded with."""
-    running = (entry for entry in _entries(answer) if entry.get("name") in (model, f"{model}:latest"))
-    return next((_size(entry.get("context_length")) for entry in running), 0)
-
-
-def _of_show(answer: object) -> int:
-    """Ollama: `num_ctx` where the model sets it. What the model was trained for is not what it gets (`_OLLAMA`)."""
-    parameters = answer.get("parameters") if isinstance(answer, dict) else None
-    match = re.search(r"^num_ctx\s+(\d{1,9})\s*$", parameters, re.MULTILINE) if isinstance(parameters, str) else None
-    return _size(int(match[1])) if match else 0
+    match path, answer:
+        case "/props", {"default_generation_settings": {"n_ctx": tokens}}:  # llama.cpp: of one slot, as a request has
+            return _size(tokens)
+        case "/api/ps", _:  # Ollama: what a running model was loaded with
+            running = (entry for entry in entries if entry.get("name") in (model, f"{model}:latest"))
+            return next((_size(entry.get("context_length")) for entry in running), 0)
+        case "/api/show", {"parameters": str(parameters)}:  # Ollama: what the model sets, not what it was trained for
+            match = re.search(r"^num_ctx\s+(\d{1,9})\s*$", parameters, re.MULTILINE)
+            return _size(int(match[1])) if match else 0
+        case (("/api/v0/models" | "/model/info" | "/v1/models"), _):
+            names = ("id", "name", "model_name")
+            matches = [entry for entry in entries if model in map(entry.get, names)]
+            # Where it has one model only, a server serves that under any name.
+            return _of_model(matches[0] if matches else entries[0] if len(entries) == 1 else None)
+    return _of_model(answer) if path.startswith("/v1/models/") else 0
 
 
 def _entries(answer: object) -> list[dict[str, Any]]:

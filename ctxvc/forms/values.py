@@ -50,8 +50,7 @@ def text_of(value: Any) -> str:
 
 def text_in(record: Mapping[str, Any], name: str) -> str:
     """The text in a field; empty if there is none."""
-    value = record.get(name)
-    return value if isinstance(value, str) else ""
+    return text_of(record.get(name))
 
 
 def time_of(seconds: Any) -> str:

@@ -19,6 +19,7 @@ from ctxvc.forms import usage
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, taken_over, text_of, time_of
 from ctxvc.importers import documents
+from ctxvc.importers.documents import text_at
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import single
 from ctxvc.importers.request_log import Turn, opening
@@ -48,7 +49,7 @@ def sniff(head: bytes) -> bool:
             return (
                 text_of(value.get("trajectory_format")).startswith(FORMAT)
                 or text_of(info.get("mini_version")) != ""
-                or documents.text_at(info, "config", "agent_type").startswith("minisweagent.")
+                or text_at(info, "config", "agent_type").startswith("minisweagent.")
             )
         return any(map(_instructs, objects(value)[:2]))
     return False
@@ -66,9 +67,9 @@ def events(recording: Recording) -> Iterator[Event]:
     values = document.value.get("messages") if isinstance(document.value, dict) else document.value
     messages = document.sound(values if isinstance(values, list) else [])
     chats = [_chat(value) for value in messages]
-    reply = next((number for number, item in enumerate(chats) if _role(item) == "assistant"), -1)
+    reply = next((number for number, item in enumerate(chats) if text_at(item, "role") == "assistant"), -1)
     system, conversation = instructions(chats)
-    is_over = bool(messages) and _role(messages[-1]) == "exit"
+    is_over = bool(messages) and text_at(messages[-1], "role") == "exit"
     yield _opened(recording.stem, info, system, messages[: reply + 1], grows=not is_over)
     yield from document.warnings()
     if reply < 0:
@@ -78,7 +79,7 @@ def events(recording: Recording) -> Iterator[Event]:
     for number, value, end in documents.entries(messages):
         if number <= len(messages) - len(conversation):
             continue
-        if _role(value) == "exit":
+        if text_at(value, "role") == "exit":
             continue  # how the run ended; no model was sent it
         converted = run.message(value, chats[number - 1], f"message:{number}")
         if isinstance(converted, str):
@@ -100,17 +101,13 @@ def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[An
         format=FORMAT,
         source=documents.identity(stem, *beginning),  # the first reply has its time, where the version tells it
         name=name_rules.slug(stem),
-        model=documents.text_at(config, "model", "model_name"),
-        cwd=documents.text_at(config, "environment", "cwd"),
+        model=text_at(config, "model", "model_name"),
+        cwd=text_at(config, "environment", "cwd"),
         agent=" ".join(filter(None, ("mini-swe-agent", text_of(info.get("mini_version"))))),
         system=system,
         missing=("the tool definition",) if by_calls else (),
         grows=grows,
     )
-
-
-def _role(value: Any) -> str:
-    return text_of(value.get("role")) if isinstance(value, dict) else ""
 
 
 def _chat(value: Any) -> Any:

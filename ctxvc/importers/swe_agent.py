@@ -15,14 +15,14 @@ import msgspec
 
 from ctxvc.core import display
 from ctxvc.core.ledger import name_rules, wire
-from ctxvc.core.ledger.block import Message, Origin, Part
+from ctxvc.core.ledger.block import Message, Origin
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Edited, Event, Opened, Said, Warned
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.form import Facts
 from ctxvc.forms.values import objects, text_of
 from ctxvc.importers import documents
-from ctxvc.importers.documents import Document
+from ctxvc.importers.documents import Document, text_at
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations
 from ctxvc.importers.request_log import opening
@@ -75,7 +75,8 @@ def _events(stem: str, top: dict[str, Any], run: dict[str, Any], document: Docum
     history = run.get("history")
     messages = document.sound(history if isinstance(history, list) else [])
     reply = next(
-        (number for number, item in enumerate(messages) if _role(item) == "assistant" and not _is_demo(item)), -1
+        (number for number, item in enumerate(messages) if text_at(item, "role") == "assistant" and not _is_demo(item)),
+        -1,
     )
     chats = [_chat(item) for item in messages]
     system, conversation = instructions(chats)
@@ -107,19 +108,19 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
         config = wire.parsed(config.encode("utf-8", "replace"), dict)
     window = documents.mapping(config, "agent", "model").get("max_input_tokens")
     steps = objects(run.get("trajectory"))
-    version = documents.text_at(run, "info", "swe_agent_version")
+    version = text_at(run, "info", "swe_agent_version")
     has_prompts = any(step.get("query") or step.get("messages") for step in steps[:1])
     return Opened(
         format=FORMAT,
         # An instance is run many times, under one name and with one beginning.
         source=documents.identity(stem, *beginning, steps[0].get("execution_time") if steps else None),
         name=name_rules.slug(stem),
-        model=documents.text_at(config, "agent", "model", "name"),
+        model=text_at(config, "agent", "model", "name"),
         agent=" ".join(filter(None, ("SWE-agent", version))),
         title=stem,
         system=system,
         missing=(_MISSING,) if has_prompts else (_MISSING, _PROCESSED),
-        grows=not documents.text_at(run, "info", "exit_status"),
+        grows=not text_at(run, "info", "exit_status"),
         window=Window(tokens=window, by="host") if type(window) is int and window > 0 else None,
     )
 
@@ -152,18 +153,14 @@ class _Processed:
 
     def _is_same(self, at: int, item: Any) -> bool:
         """Whether a message that was sent is the one at that place of the history, or an edit of it."""
-        role = _role(item)
-        return role == _role(self._messages[at]) and (role != "assistant" or _text(item) == self._texts[at])
+        role = text_at(item, "role")
+        return role == text_at(self._messages[at], "role") and (role != "assistant" or _text(item) == self._texts[at])
 
 
 def _text(item: Any) -> str:
     """The text of a message, whose content may be in parts that have marks for the provider's cache."""
     content = item.get("content") if isinstance(item, dict) else None
     return text_of(content) or "".join(text_of(part.get("text")) for part in objects(content))
-
-
-def _role(item: Any) -> str:
-    return text_of(item.get("role")) if isinstance(item, dict) else ""
 
 
 def _is_demo(item: dict[str, Any]) -> bool:
@@ -191,7 +188,7 @@ def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool)
         return message
     parts = (*(wire.part(block, "assistant", "model") for block in blocks), *message.parts)
     if origin := _origin(item, task_seen=task_seen):
-        parts = tuple(_made_by(part, origin) for part in parts)
+        parts = tuple(msgspec.structs.replace(part, origin=origin) for part in parts)
     return msgspec.structs.replace(message, parts=parts)
 
 
@@ -204,7 +201,3 @@ def _origin(item: dict[str, Any], *, task_seen: bool) -> Origin | None:
     if _is_demo(item):
         return "client"
     return "tool" if item.get("role") == "user" and task_seen else None
-
-
-def _made_by(part: Part, origin: Origin) -> Part:
-    return msgspec.structs.replace(part, origin=origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ctxvc.agent import Adapter, loop, run, start
 from ctxvc.agent.limits import Limits, Spending
 from ctxvc.agent.model import TooLong
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
-from ctxvc.core.policy import Answer, Ask
+from ctxvc.core.policy import Answer
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput, OverBudget
 from ctxvc.session.session import Session
@@ -253,9 +254,9 @@ def test_the_answer_to_a_policys_question_fits_a_small_window(tmp_path: Path) ->
     asked: list[int] = []
 
     class Model:
-        def ask(self, _name: str, _prompt: object, most: int, **_: object) -> Ask:
-            asked.append(most)
-            return lambda _view, _question: Answer("")
+        def ask(self, call: Mapping[str, Any], *_: object) -> Answer:
+            asked.append(call["max_tokens"])
+            return Answer("")
 
     with opened(tmp_path) as session:
         session.set(calibration=(1_000, 0))
