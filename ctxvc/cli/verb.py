@@ -15,8 +15,10 @@ from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
     BlockId,
+    CutTokens,
     Item,
     LeftOut,
+    PromptTokens,
     ScopeName,
     SessionName,
     TokenCount,
@@ -119,8 +121,9 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
         scope=session.scope,
         verb=verb,
         undone=list(undone),
-        tokens_before=rehearsal.tokens_before,
-        tokens_after=view.counted,
+        tokens_before=view.calibrated(rehearsal.tokens_before),
+        tokens_after=view.used,
+        tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - view.used),
         items=[struct_of(ActedBlock, row, path=fmt.body_path(row), tokens=tokens[row.id]) for row in rehearsal.rows],
         groups=[struct_of(answers.ActedGroup, group) for group in rehearsal.groups],
         problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
@@ -138,7 +141,13 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
     if answer.items or answer.groups:
         freed = answer.tokens_before - answer.tokens_after
         word, after = "freed" if freed >= 0 else "added", output.estimate(answer.tokens_after)
-        yield f"{output.estimate(abs(freed))} tokens {word}; the prompt is {after} tokens now"
+        cut = cut_part(output, answer.tokens_cut) if freed > 0 else ""
+        yield f"{output.estimate(abs(freed))} tokens {word}{cut}; the prompt is {after} tokens now"
+
+
+def cut_part(output: Output, tokens_cut: int) -> str:
+    """Of the tokens that a change freed, those that left beside the blocks that it names."""
+    return f" ({output.estimate(tokens_cut)} of them earlier thinking and dashboards)" if tokens_cut else ""
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):
@@ -167,8 +176,9 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     undone: Annotated[
         list[str], described("of `undo` and `redo`: the subjects of the changes, in the order taken back")
     ]
-    tokens_before: TokenCount
-    tokens_after: TokenCount
+    tokens_before: PromptTokens
+    tokens_after: PromptTokens
+    tokens_cut: CutTokens
     items: list[ActedBlock]
     groups: list[ActedGroup]
     problems: list[LeftOut]

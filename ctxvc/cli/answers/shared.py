@@ -22,6 +22,9 @@ def described(description: str) -> msgspec.Meta:
 CommitId = Annotated[str, described("full id of a commit")]
 TimeText = Annotated[str, described("ISO 8601, UTC; empty if unknown")]
 TokenCount = Annotated[int, described("tokens, as counted by our tokenizer")]
+#: Of a prompt, before and after a change; and those that the change took out beside the blocks that it names.
+PromptTokens = Annotated[int, described("tokens of the prompt as recorded, as the provider would count them")]
+CutTokens = Annotated[int, described("tokens of earlier thinking and dashboards that left with the change")]
 ScopeName = Annotated[str, described("name of a scope")]
 SessionName = Annotated[str, described("name of a session")]
 BlockId = Annotated[str, described("`B17`")]

@@ -14,8 +14,10 @@ from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
+    CutTokens,
     Item,
     LeftOut,
+    PromptTokens,
     ScopeName,
     SessionName,
     described,
@@ -28,6 +30,7 @@ from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.policy_option import model_options, unasked, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
+from ctxvc.cli.verb import cut_part
 
 if TYPE_CHECKING:
     from ctxvc.core.plan.plan import Action, Rehearsal
@@ -116,6 +119,7 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
     before = session.used()
     plan = ask_plan(policy, _under(view, window, before))
     rehearsal = rehearse(view, plan, roll_up=True) if dry_run else session.commit(plan, roll_up=True)
+    after = session.left(rehearsal) if dry_run else session.used()
     return Compacted(
         session=session.name,
         scope=session.scope,
@@ -123,7 +127,8 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         reason=plan.reason,
         committed=bool(rehearsal) and not dry_run,
         tokens_before=before,
-        tokens_after=session.left(rehearsal) if dry_run else session.used(),
+        tokens_after=after,
+        tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - after),
         items=_items(rehearsal),
         groups=[
             struct_of(answers.ActedGroup, group) for group in rehearsal.groups if group.members and not group.group
@@ -165,10 +170,11 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     for group in answer.groups:
         yield safe(group.stub.partition("\n")[0])
     freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
+    cut = cut_part(output, answer.tokens_cut)
     if dry_run:
-        yield f"{freed} tokens would be freed, leaving a prompt of {after} tokens; nothing was changed"
+        yield f"{freed} tokens would be freed{cut}, leaving a prompt of {after} tokens; nothing was changed"
     else:
-        yield f"{freed} tokens freed; the prompt is {after} tokens now"
+        yield f"{freed} tokens freed{cut}; the prompt is {after} tokens now"
 
 
 class CompactedPart(Item, frozen=True, kw_only=True):
@@ -196,8 +202,9 @@ class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
     policy: Annotated[str, described("the policy with its knobs, as `--policy` takes it")]
     reason: Annotated[str, described("the reason, also if nothing leaves")]
     committed: Annotated[bool, described("false with --dry-run, and if nothing leaves")]
-    tokens_before: int
+    tokens_before: PromptTokens
     tokens_after: Annotated[int, described("with --dry-run, the number that would remain")]
+    tokens_cut: CutTokens
     items: list[CompactedPart]
     groups: Annotated[list[ActedGroup], described("the groups whose stubs replace the blocks that left")]
     problems: list[LeftOut]

@@ -15,8 +15,10 @@ from ctxvc.cli.answers.shared import (
     Answer,
     BlockId,
     CommitId,
+    CutTokens,
     Item,
     LeftOut,
+    PromptTokens,
     ScopeName,
     SessionName,
     TimeText,
@@ -29,7 +31,7 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, Tokens, safe
-from ctxvc.cli.verb import left_out
+from ctxvc.cli.verb import cut_part, left_out
 from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
@@ -190,11 +192,8 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
     if len(answer.items) > _MOST_ACTIONS:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
     remain = "are" if answer.committed else "would be"
-    cut = (
-        f" ({output.estimate(answer.tokens_cut)} of them earlier thinking and dashboards)" if answer.tokens_cut else ""
-    )
-    freed = output.estimate(answer.tokens_before - answer.tokens_after)
-    yield f"{freed} tokens freed{cut}; {output.estimate(answer.tokens_after)} {remain} left"
+    freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
+    yield f"{freed} tokens freed{cut_part(output, answer.tokens_cut)}; {after} {remain} left"
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:
@@ -266,9 +265,9 @@ class Planned(Answer, frozen=True, kw_only=True, tag="ctxvc.plan/1"):
     actor: Annotated[str, described("the actor it would be recorded as")]
     reason: Annotated[str, described("the reason, also if nothing is to be done")]
     window: Annotated[int, described("tokens allowed for the prompt")]
-    tokens_before: int
+    tokens_before: PromptTokens
     tokens_after: Annotated[int, described("tokens that remain once it is applied")]
-    tokens_cut: Annotated[int, described("tokens freed by its cut: earlier thinking and dashboards")]
+    tokens_cut: CutTokens
     now: Annotated[bool, described("whether applying it now is worth breaking the cache")]
     moment: Annotated[str, described("why now or why later, with the calculation")]
     benefit: Annotated[int, described("savings of applying it now minus their cost, in fresh input tokens")]
