@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ctxvc.core.ledger.block import Message
@@ -28,6 +28,8 @@ MODEL = "claude-opus-5"
 Blocks = list[dict[str, Any]]
 #: What no provider takes in a call's id.
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+#: Each request has the texts of the one before.
+_tokens = cache(count)
 #: What a model does when it is asked: the blocks of its reply. It gets the request's body.
 Script = Callable[[Mapping[str, Any]], Blocks]
 
@@ -145,7 +147,7 @@ def _marked(messages: Sequence[Any]) -> list[Any]:
 
 def tokens_of(value: Any) -> int:
     """The tokens of all texts in a value."""
-    return sum(count(text) + 1 for text in _strings(value))
+    return sum(_tokens(text) + 1 for text in _strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:

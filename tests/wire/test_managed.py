@@ -115,7 +115,7 @@ def _names(value: Any) -> Iterator[Any]:
 
 def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> None:
     run.say("Find the needle, and remember the blue whale.")
-    run.fill(37)
+    run.fill(19, lines=400)
     run.answer(text("Done."))
 
     assert max(run.wire.client.tokens(call.client) for call in run.wire.calls) > 3 * BUDGET
@@ -158,7 +158,7 @@ def asked(name: str, arguments: dict[str, Any], *beside: dict[str, Any]) -> Bloc
 def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(18)
+    run.fill(11, lines=400)
     assert NEEDLE not in run.sent[-1]
     asks = iter([asked("search", {"pattern": "kingfisher"})])
 
@@ -177,7 +177,7 @@ def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> N
 def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(18)
+    run.fill(11, lines=400)
     own = {"type": "tool_use", "id": "both-1", "name": "Bash", "input": {"command": "ls"}}
 
     answer = run.answer(asked("search", {"pattern": "kingfisher"}, own))
@@ -194,7 +194,7 @@ def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
 def test_after_a_restart_the_prefix_is_the_same(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(18)
+    run.fill(11, lines=400)
     asks = iter([asked("search", {"pattern": "kingfisher"})])
     run.answer(text("It is kingfisher."), script=lambda _: next(asks, None))
     run.say("Go on.")
@@ -209,7 +209,7 @@ def test_after_a_restart_the_prefix_is_the_same(run: Run) -> None:
 
 def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
     run.say("Find the needle.")
-    run.fill(18)
+    run.fill(11, lines=400)
     first = run.wire.ask_only()
     run.restart()
     second = run.wire.ask_only()
@@ -296,7 +296,7 @@ def opened(store: Store) -> Session:
 def test_a_client_that_edits_its_history_brings_nothing_back_that_left(run: Run) -> None:
     run.say("Find the needle, and remember the blue whale.")
     run.call(STACK)
-    run.fill(18)
+    run.fill(11, lines=400)
     assert NEEDLE not in run.sent[-1]
     stubs = run.sent[-1].count("[archived ")
     messages = run.wire.client.messages
@@ -335,7 +335,7 @@ def test_every_policy_works_in_any_agent(policy: str, tmp_path: Path) -> None:
     run = Run(tmp_path / ".ctxvc", "anthropic", policy)
     run.say("Find the needle, and remember the blue whale.")
     run.call(STACK)
-    run.fill(25)
+    run.fill(13, lines=400)
     run.answer(text("Done."))
 
     assert not run.wire.failures
@@ -427,7 +427,7 @@ def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
 
 def test_what_the_budget_came_to_is_counted(run: Run) -> None:
     run.say("Find the needle.")
-    run.fill(30, lines=120)
+    run.fill(12, lines=300)
     run.answer(text("Done."))
     run.restart()
     with Store(run.path) as store:
@@ -443,7 +443,7 @@ def test_what_the_budget_came_to_is_counted(run: Run) -> None:
 @pytest.mark.parametrize("run", ["anthropic"], indirect=True)
 def test_what_stays_when_much_leaves_is_read_from_the_cache(run: Run) -> None:
     run.say("Find the needle.")
-    run.fill(60)
+    run.fill(30, lines=400)
     run.answer(text("Done."))
 
     client = run.wire.client
@@ -532,7 +532,7 @@ def test_what_a_client_asks_beside_the_conversation_is_no_part_of_it(run: Run) -
 def test_a_fork_under_an_id_of_its_own_goes_on_with_the_prompt_that_was_there(run: Run, restarts: bool) -> None:
     run.wire.headers = {"x-opencode-session-id": "one"}
     run.say("Find the needle.")
-    run.fill(24)
+    run.fill(12, lines=400)
     run.answer(text("Done."))
     if restarts:
         run.restart()
@@ -545,7 +545,7 @@ def test_a_fork_under_an_id_of_its_own_goes_on_with_the_prompt_that_was_there(ru
 @pytest.mark.parametrize("run", ["anthropic"], indirect=True)
 def test_a_count_is_that_of_the_managed_prompt(run: Run) -> None:
     run.say("Find the needle.")
-    run.fill(30, lines=120)
+    run.fill(12, lines=300)
     before = len(run.wire.calls)
     path, run.wire.client.path = run.wire.client.path, "/v1/messages/count_tokens"
     counted = run.wire.ask_only()
@@ -553,7 +553,7 @@ def test_a_count_is_that_of_the_managed_prompt(run: Run) -> None:
     run.answer(text("Done."))
 
     assert run.wire.client.tokens(counted) <= BUDGET < run.wire.client.tokens(run.wire.calls[-1].client)
-    assert json.loads(counted)["messages"][:40] == json.loads(run.sent[before])["messages"][:40]
+    assert json.loads(counted)["messages"][:16] == json.loads(run.sent[before])["messages"][:16]
 
 
 @pytest.mark.parametrize("form", FORMS)

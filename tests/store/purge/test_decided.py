@@ -26,7 +26,9 @@ from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.store import Store, create
 from ctxvc.store.trust import trust
 from tests.making.conversation import human
-from tests.making.store import HERE, ROOT, contents, decide, git
+from tests.making.processes import KILLED, ended
+from tests.making.store import ROOT, contents, decide, git
+from tests.store.killed import purge_killed
 from tests.store.purge.test_purge import SECRET, fill, sound
 from tests.store.test_redaction import everything
 
@@ -433,13 +435,10 @@ def test_without_a_data_folder_a_purge_works_and_only_a_killed_one_waits(
 
 @pytest.mark.parametrize("number", [0, 6, 12, 18, 24])
 def test_killed_while_a_person_finishes_it_it_can_be_finished(foreign: Path, number: int) -> None:
-    arguments = [sys.executable, str(HERE / "purging.py"), str(foreign), str(number)]
-    result = subprocess.run(
-        arguments, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
-    assert result.returncode in (0, -9), result.stderr
+    code = ended(purge_killed, str(foreign), number)
+    assert code in (0, KILLED)
     try:
         purge_apply.finish(foreign)
     except NotFound:
-        assert result.returncode == 0 or number > 9
+        assert code == 0 or number > 9
     assert is_erased(foreign)

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -38,8 +37,10 @@ from tests.core.secrets.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
 from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.processes import KILLED, ended
 from tests.making.project import png
-from tests.making.store import HERE, ROOT, afresh, archived, contents, git
+from tests.making.store import afresh, archived, contents, git
+from tests.store.killed import purge_killed
 from tests.store.test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
@@ -379,10 +380,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     seen = set()
     for number in range(0, 400, stride):
         path = Path(shutil.copytree(tmp_path / "made", tmp_path / f"killed-{number}", symlinks=True))
-        arguments = [sys.executable, str(HERE / "purging.py"), str(path), str(number), SECRET]
-        done = subprocess.run(
-            arguments, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
+        code = ended(purge_killed, str(path), number, SECRET)
         with Store(path) as store:
             held = SECRET.encode() in everything(path)
             seen.add(held)
@@ -394,9 +392,9 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
                 purge.purge(store, PurgeRequest(texts=(SECRET,)))
                 assert SECRET.encode() not in everything(path)
         shutil.rmtree(path)
-        if done.returncode == 0:
+        if code == 0:
             break
-        assert done.returncode == -9, done.stderr
+        assert code == KILLED
     else:
         raise AssertionError("it never came to an end")
     assert seen == {True, False} and number > 20
