@@ -158,7 +158,7 @@ def asked(name: str, arguments: dict[str, Any], *beside: dict[str, Any]) -> Bloc
 def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(11, lines=400)
+    run.fill(12, lines=400)
     assert NEEDLE not in run.sent[-1]
     asks = iter([asked("search", {"pattern": "kingfisher"})])
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -393,10 +392,8 @@ def test_whoever_comes_while_it_is_at_work_waits_for_it(foreign: Path) -> None:
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "holds\n"
-        started = time.monotonic()
-        Store(foreign).close()
-        assert time.monotonic() - started > 0.2
-    assert process.returncode == 0
+        Store(foreign).close()  # refused, were it still waiting
+    assert process.returncode == 0 and is_erased(foreign)
 
 
 WORKING = """
