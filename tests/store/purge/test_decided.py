@@ -325,8 +325,10 @@ def test_a_checkout_that_a_moved_store_lost_sight_of_is_told(tmp_path: Path, ins
     assert is_erased(new / ".ctxvc")
 
 
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("words", [["status"], ["doctor"], ["purge", "--finish", "--yes"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [(True, ["status"]), (False, ["status"]), (True, ["doctor"]), (False, ["purge", "--finish", "--yes"])],
+)
 def test_finished_after_a_move_a_purge_tells_what_is_not_gone(tmp_path: Path, inside: bool, words: list[str]) -> None:
     project, new = tmp_path / "project", tmp_path / "new"
     folder = (project if inside else tmp_path) / "view"
