@@ -413,7 +413,7 @@ def test_the_clients_own_instructions_stay_however_large_they_are(run: Run) -> N
 
 def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
     run.say("Find the needle.")
-    run.fill(12)
+    run.fill(7, lines=400)
     trouble.pause(run.path, paused=True)
     run.fill(2)
     own = [call.sent == call.client for call in run.wire.calls[-2:]]

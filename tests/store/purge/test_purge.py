@@ -218,16 +218,16 @@ def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Pa
 
 
 def test_all_secrets_go_at_once(path: Path) -> None:
-    planted = list(planting.make(3, 60))
+    planted = list(planting.make(3, 30))
     with Store(path, redact=False) as store:
         with StoredSession.open(store, "demo") as session:
             for number, each in enumerate(planted):
                 session.append(human(f"q{number}"), reply(each.text))
-        assert len(push_check.leaks(store, store.tips("demo").values())) == 60
+        assert len(push_check.leaks(store, store.tips("demo").values())) == 30
         with pytest.raises(Refused, match="demo/main:B2 "):
             push_check.refuse(store, store.tips("demo").values())
         report = purge.purge(store, PurgeRequest(secrets=True))
-        assert sum(report.kinds.values()) == 60
+        assert sum(report.kinds.values()) == 30
     with Store(path) as store:
         push_check.refuse(store, store.tips("demo").values())
         with pytest.raises(NotFound, match="nothing in the store looks like a secret"):
