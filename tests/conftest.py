@@ -26,7 +26,7 @@ from tests.faults.summary import pytest_terminal_summary, seed, tell, times  # n
 # `campaign` for twice as many, as of odd sessions for every agent.
 # How long an example takes to make or to try depends on what else the machine does, and fails no test.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", _PATIENT, max_examples=15, derandomize=True)
+settings.register_profile("same", _PATIENT, max_examples=25, derandomize=True)
 settings.register_profile("search", _PATIENT, max_examples=500)
 settings.register_profile("campaign", _PATIENT, max_examples=1_000)
 settings.load_profile("same")

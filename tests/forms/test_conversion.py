@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ctxvc
@@ -183,7 +183,6 @@ def strings(value: Any) -> Iterator[str]:
 # --- there and back
 
 
-@settings(max_examples=12)
 @given(requests("openai.chat:reasoning_content", pictures_in_results=False))
 def test_a_request_comes_back_from_chat_completions_less_what_was_lost(request: dict[str, Any]) -> None:
     there = conversion.to_chat(request)
@@ -217,7 +216,6 @@ def test_what_went_through_once_goes_through_again_without_loss(request: dict[st
 
 
 @pytest.mark.parametrize("writer", [chat_writer, responses_writer])
-@settings(max_examples=12)
 @given(requests("openai.chat:reasoning_content", pictures_in_results=True))
 def test_a_request_and_its_recording_are_written_alike(writer: Any, request: dict[str, Any]) -> None:
     messages = [*request["messages"], {"role": "user", "content": "the end"}]

@@ -143,7 +143,7 @@ def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
 
 
 @pytest.mark.parametrize("words", (*ALL, *EAGER))
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_the_laws_hold_on_generated_conversations(words: str, data: st.DataObject) -> None:
     check_generated(parse(words), data)

@@ -364,7 +364,7 @@ def test_a_scope_and_back_with_a_note(run: Run) -> None:
     assert "straw" not in run.sent[-1] and NEEDLE in run.sent[-1] and "line of 0 0" in run.sent[-1]
     with Store(run.path) as store:
         (name,) = store.sessions()
-        assert set(store.tips(name)) == {"main", "harbour"}
+        assert set(store.tips(name)) == {"main", "harbour"} and store.current_scope(name) == "main"
 
 
 def test_a_client_that_went_back_and_says_the_same_sends_it_all_the_same(run: Run) -> None:
@@ -462,28 +462,6 @@ def shared_tokens(before: Sequence[Position], after: Sequence[Position]) -> int:
     """The tokens of what two prompts have in common from their beginning."""
     same = takewhile(lambda pair: pair[0].digest == pair[1].digest, zip(before, after, strict=False))
     return max((position.tokens for _, position in same), default=0)
-
-
-def test_a_task_in_a_scope_and_back_with_a_note(tmp_path: Path) -> None:
-    run = Run(tmp_path / ".ctxvc", "anthropic", policy="scoped", budget=40_000)
-    run.say("Find the needle.")
-    run.fill(2)
-    opens = iter([asked("scope", {"name": "find", "note": "find it"})])
-    run.call("in the scope\n" * 50, script=lambda _: next(opens, None))
-    run.fill(1)
-    back = asked("goto", {"name": "main", "note": "it is kingfisher-77"})
-    back[-1]["id"] = "own-2"
-    comes = iter([back])
-    run.call("back again\n" * 50, script=lambda _: next(comes, None))
-    run.fill(2)
-    run.wire.sessions.close()
-
-    assert "in the scope" not in run.sent[-1] and "back again" in run.sent[-1] and "it is kingfisher-77" in run.sent[-1]
-    assert "in the scope" in run.sent[-5] and "output 0" not in run.sent[4]
-    assert [problem for call in run.wire.calls for problem in call.problems] == []
-    with Store(run.path) as store:
-        (session,) = store.sessions()
-        assert set(store.tips(session)) == {"main", "find"} and store.current_scope(session) == "main"
 
 
 @pytest.mark.parametrize("run", ["chat"], indirect=True)

@@ -335,22 +335,6 @@ def test_recording_that_is_off_is_off_and_said(
     assert (tmp_path / ".ctxvc").exists() == (recording == "on")
 
 
-def test_two_agents_at_once_have_addresses_of_their_own(tmp_path: Path, env: dict[str, str]) -> None:
-    script = "echo $ANTHROPIC_BASE_URL; read line; " + ASK
-    processes = [
-        subprocess.Popen(
-            [*CTXVC, "wrap", "--", "sh", "-c", script],
-            env=env, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    addresses = {process.stdout.readline() for process in processes if process.stdout}
-    ended = [process.communicate("\n", timeout=60)[0] for process in processes]  # one after the other
-
-    assert len(addresses) == 2
-    assert ended == ["status 200\n"] * 2
-
-
 def test_a_proxy_prints_its_address_when_it_answers(tmp_path: Path, env: dict[str, str], upstream: Upstream) -> None:
     with subprocess.Popen(
         [*CTXVC, "proxy", "--json", "--port", "openai=0", "--upstream", f"openai=http://127.0.0.1:{upstream.port}/v1"],
