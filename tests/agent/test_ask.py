@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -222,8 +221,9 @@ def test_a_whole_handle_is_a_citation_in_code_too(recorded: Session) -> None:
     assert judged(recorded, f"`{handle(recorded, 'B7')}`") == {handle(recorded, "B7"): "was not read"}
 
 
-def test_looking_for_citations_takes_no_time(recorded: Session) -> None:
-    began = time.monotonic()
+@pytest.mark.timeout(60)
+def test_a_hostile_answer_cites_nothing(recorded: Session) -> None:
+    """In the square of its length, it would take minutes."""
     for answer in (
         "B-" * 50_000,
         "a:" * 50_000,
@@ -231,7 +231,6 @@ def test_looking_for_citations_takes_no_time(recorded: Session) -> None:
         "` `` " * 20_000,
     ):
         assert judged(recorded, answer) == {}
-    assert time.monotonic() - began < 10
 
 
 def test_an_output_that_the_model_saw_cut_is_cited_as_it_was_read(recorded: Session, tmp_path: Path) -> None:

@@ -269,7 +269,10 @@ def test_where_there_are_too_many_folders_it_is_told_once(space: Workspace, monk
     assert space.run("bash", {"command": "true"}).alarm == "this may run code later: .claude/settings.json (new)"
 
 
-def test_a_line_that_a_pattern_takes_too_long_for_costs_its_file_alone(space: Workspace) -> None:
+def test_a_line_that_a_pattern_takes_too_long_for_costs_its_file_alone(
+    space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxvc.core.patterns.TOOL_SECONDS", 60.0)
     for name, text in (("a", "a" * 40), ("b", "the needle"), ("c", "c")):
         (space.root / name).write_text(text)
 

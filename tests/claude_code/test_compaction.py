@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
 
 from ctxvc.claude_code import event, handoff
-from ctxvc.claude_code import hook as answering
 from ctxvc.core.ledger.ledger import Group, Ledger, Meta, Row
 from ctxvc.recording import places
 from ctxvc.recording.files import Follower, import_paths
@@ -133,12 +131,9 @@ def test_while_the_recorder_is_at_work_what_is_recorded_so_far_is_told(place: Pa
     write(transcript, *CONVERSATION)
     with locked(places.lock(store)):  # it has no end
         hook(place, transcript, "PreCompact", trigger="manual")
-        began = time.perf_counter()
         told = context(hook(place, transcript, "SessionStart", source="compact"))
-        took = time.perf_counter() - began
 
     assert "B4@" in told and "B8@" not in told and told.endswith(event.UNFINISHED)
-    assert took < answering.PATIENCE + 0.5  # most of which is the start of a process
 
 
 def test_a_compaction_of_which_no_hook_told_before(place: Path) -> None:

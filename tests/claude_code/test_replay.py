@@ -45,7 +45,7 @@ def replay(place: Path, source: Path, seed: int, *, pieces: int, together: int, 
 
 
 def test_a_growing_transcript_gives_what_one_import_gives(place: Path) -> None:
-    transcript = replay(place, DATA, 1, pieces=12, together=1, deaths=0)
+    transcript = replay(place, DATA, 1, pieces=8, together=1, deaths=0)
 
     assert history(place / FOLDER) == single_import(place.parent, transcript)
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,15 @@ from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.sanitise import sendable
 from ctxvc.exporters.conversation import Conversation
+from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
-from ctxvc.store.store import Store
-from tests.cli.conftest import ROOT, Run, Serving, printed
+from ctxvc.store.store import Store, create
+from tests.cli.conftest import Run, Serving, printed
+from tests.conftest import Copied
 from tests.exporters.arrival import compared, of_pieces, of_request
+from tests.making.processes import KILLED, dies_at_a_record, ended
 from tests.making.provider import damages
 from tests.messages_api import call, script
 
@@ -196,17 +196,18 @@ def test_an_agent_in_the_middle_of_a_step_is_left_alone_and_all_of_it_comes_alon
         assert not damages(store)
 
 
-MOMENTS = [(when, number) for number in range(1, 6) for when in ("before", "after")]
+def imported(folder: Path) -> None:
+    with create(folder / ".ctxvc") as store:
+        list(import_paths(store, [DATA / RECORDINGS[0]], final=True))
 
 
-@pytest.mark.parametrize("when, number", MOMENTS)
-def test_a_kill_while_it_is_written_loses_nothing(run: Run, place: Path, when: str, number: int) -> None:
-    assert run("import", "--final", DATA / RECORDINGS[0], folder=place).exit_code == 0
+@pytest.mark.parametrize("when, number", [("before", 1), *(("after", number) for number in range(1, 6))])
+def test_a_kill_while_it_is_written_loses_nothing(
+    run: Run, copied: Copied, place: Path, when: str, number: int
+) -> None:
+    copied(imported, place)
     recorded = at(place)
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(place), when, str(number)], cwd=ROOT, check=False, capture_output=True
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert ended(dies_at_a_record, when, number, "-C", str(place), "continue", "--in", "run") == KILLED
     again = run("continue", "--in", "run", folder=place)
 
     assert again.exit_code == 0, again.stderr
@@ -217,27 +218,6 @@ def test_a_kill_while_it_is_written_loses_nothing(run: Run, place: Path, when: s
         assert (arrived.missing, arrived.twice, arrived.unpaired) == ([], [], [])
     with Store(place / ".ctxvc") as store:
         assert not damages(store)
-
-
-#: `continue --in run` in the folder of its arguments, killed before or after a write to the journal.
-KILLED = """
-import os, signal, sys
-from ctxvc.cli.main import cli
-from ctxvc.store.log.journal import Journal
-folder, when, number = sys.argv[1:]
-append, count = Journal.append, 0
-def counted(*arguments):
-    global count
-    count += 1
-    if when == "before" and count == int(number):
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = append(*arguments)
-    if count == int(number):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
-Journal.append = counted
-cli(["-C", folder, "continue", "--in", "run"])
-"""
 
 
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini", "pi"])

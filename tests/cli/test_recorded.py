@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -106,19 +106,20 @@ def test_what_a_terminal_shows(
     assert text == golden.read_text()
 
 
-@pytest.mark.parametrize(("host", "width"), [*((host, 80) for host in HOSTS), (HOSTS[0], 120)])
+@pytest.mark.parametrize(
+    ("host", "listings"),
+    [(HOSTS[0], (*LISTING, *LISTING_OF_NONE)), (HOSTS[1], LISTING[::2]), (HOSTS[2], LISTING[1::2])],
+)
 def test_no_listing_is_wider_than_the_terminal(
-    host: str, width: int, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch
+    host: str, listings: Sequence[str], imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ctxvc.cli.commands.demo.time.sleep", lambda _: None)
-    for words in (*LISTING, *(LISTING_OF_NONE if host == HOSTS[0] else ())):
-        _check_width(on_screen, host, words, imported, width)
+    for words in listings:
+        _check_width(on_screen, host, words, imported, 80)
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_no_change_is_told_in_lines_wider_than_the_terminal(
-    host: str, tmp_path: Path, run: Run, on_screen: Run
-) -> None:
+def test_no_change_is_told_in_lines_wider_than_the_terminal(tmp_path: Path, run: Run, on_screen: Run) -> None:
+    host = HOSTS[0]
     run("import", "--final", "--name", host, str(DATA / f"{host}.jsonl"), folder=tmp_path)
     for words in CHANGING:
         _check_width(on_screen, host, words, tmp_path, 80)

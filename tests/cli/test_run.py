@@ -188,39 +188,41 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", [["run", "mend it"], ["ask", "first", "Why?"]], ids=" ".join)
+NO_SCRIPTS = (
+    "5",
+    "[5]",
+    "[null]",
+    '[{"content": 5}]',
+    '[{"content": ["x"]}]',
+    '[{"content": null}]',
+    '[{"role": 7, "content": "x"}]',
+    '[{"content": "k", "usage": 5}]',
+    '[{"content": "k", "stop_reason": []}]',
+    '[{"content": "k", "stop_reason": {}}]',
+    '[{"content": "\\ud800"}]',
+    '["x"]',
+    "{}",
+    "",
+    '[{"content": [{}]}]',
+    '[{"content": [{"type": 5}]}]',
+    '[{"content": [{"type": ["x"]}]}]',
+    '[{"content": [{"type": "text", "text": 5}]}]',
+    '[{"content": [{"type": "text"}]}]',
+    '[{"content": [{"type": "tool_use", "name": 5}]}]',
+    '[{"content": [{"type": "tool_use", "id": 5, "name": []}]}]',
+    '[{"content": [{"type": "tool_use", "name": "bash", "input": "x", "id": 7}]}]',
+    '[{"content": [{"type": "tool_use", "name": ["bash"], "input": []}]}]',
+    '[{"content": "k", "usage": {"input_tokens": "x", "output_tokens": [1]}}]',
+    '[{"content": "k", "usage": {"input_tokens": -5}}]',
+)
+RUN, ASK = ("run", "mend it"), ("ask", "first", "Why?")
+
+
 @pytest.mark.parametrize(
-    "said",
-    [
-        "5",
-        "[5]",
-        "[null]",
-        '[{"content": 5}]',
-        '[{"content": ["x"]}]',
-        '[{"content": null}]',
-        '[{"role": 7, "content": "x"}]',
-        '[{"content": "k", "usage": 5}]',
-        '[{"content": "k", "stop_reason": []}]',
-        '[{"content": "k", "stop_reason": {}}]',
-        '[{"content": "\\ud800"}]',
-        '["x"]',
-        "{}",
-        "",
-        '[{"content": [{}]}]',
-        '[{"content": [{"type": 5}]}]',
-        '[{"content": [{"type": ["x"]}]}]',
-        '[{"content": [{"type": "text", "text": 5}]}]',
-        '[{"content": [{"type": "text"}]}]',
-        '[{"content": [{"type": "tool_use", "name": 5}]}]',
-        '[{"content": [{"type": "tool_use", "id": 5, "name": []}]}]',
-        '[{"content": [{"type": "tool_use", "name": "bash", "input": "x", "id": 7}]}]',
-        '[{"content": [{"type": "tool_use", "name": ["bash"], "input": []}]}]',
-        '[{"content": "k", "usage": {"input_tokens": "x", "output_tokens": [1]}}]',
-        '[{"content": "k", "usage": {"input_tokens": -5}}]',
-    ],
+    ("words", "said"), [*((RUN, said) for said in NO_SCRIPTS), *((ASK, said) for said in NO_SCRIPTS[::6])]
 )
 def test_a_script_that_is_none_is_an_error_and_no_bug(
-    words: list[str], said: str, first: Path, run: Run, tmp_path: Path
+    words: tuple[str, ...], said: str, first: Path, run: Run, tmp_path: Path
 ) -> None:
     project, script = shutil.copytree(first, tmp_path / "project", symlinks=True), tmp_path / "said.json"
     script.write_text(said)

@@ -97,7 +97,7 @@ def swapped(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "part"),
-    [*((cut, part) for part in PARTS), (swapped, "calls"), (Path.unlink, "calls")],
+    [(cut, min(PARTS)), (cut, max(PARTS)), (swapped, "calls"), (Path.unlink, "calls")],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_a_damaged_file_is_written_anew_and_never_believed(damage: Any, part: str, run: Run, project: Path) -> None:

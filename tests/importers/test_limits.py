@@ -182,6 +182,8 @@ def test_a_value_that_no_recorder_writes_costs_its_line_at_most(format: str, hos
         assert b"first" in words and b"last" in words
     if "deep" in hostile or hostile in ("lists", "objects", "digits"):
         assert any(isinstance(event, Warned) for event in events) or format == "pi"
+    if format not in ("claude-code", "codex"):  # a store takes what is read, whatever it was read from
+        return
     with create(tmp_path / ".ctxvc") as store:
         imported = list(import_paths(store, [path], final=True, format=format))
         assert [outcome.error for outcome in imported] == [None]

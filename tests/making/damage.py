@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +173,19 @@ def flip(path: Path, at: int) -> None:
     data[at % len(data)] ^= 0x41
     path.chmod(0o600)
     path.write_bytes(data)
+
+
+#: How a process ends that has checked a store.
+SOUND, DAMAGED, NO_REPOSITORY = 0, 3, 4
+
+
+def checked(path: str) -> None:
+    """Ends the process with what there is to say of the store."""
+    try:
+        store = Store(Path(path))
+    except Exception:
+        sys.exit(NO_REPOSITORY)
+    sys.exit(DAMAGED if verify(store).damaged else SOUND)
 
 
 def messages(count: int) -> list[Message]:

@@ -73,6 +73,8 @@ class Signer:
     _signed: dict[str, Signed] = field(default_factory=dict)
     #: The id of a call → the signatures in the reply that made it.
     _rounds: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: The request that was examined last, with its trail, which is that of the reply to it.
+    _examined: tuple[Request, _Trail] | None = None
 
     def sign(
         self, request: Request, chain: tuple[str, ...], model: Model, content: Sequence[Block], *, omit: bool
@@ -81,7 +83,9 @@ class Signer:
 
         `chain` is that of the request's examination: the thinking that the model was shown.
         """
-        trail, signed, own = _Trail(request), [], list[str]()
+        examined, self._examined = self._examined, None
+        trail = examined[1] if examined and examined[0] is request else _Trail(request)
+        signed, own = [], list[str]()
         for block in content:
             if block["type"] in THINKING:
                 signed.append(self._sign(block, trail.digests, (*chain, *own), model, omit=omit))
@@ -110,6 +114,7 @@ class Signer:
     def examine(self, request: Request, model: Model, mismatch: Mismatch) -> Examination:
         """What the signatures in a request, one that has passed the rules, say about it."""
         trail = _Trail(request)
+        self._examined = request, trail
         problems, transformations, dropped = [], [], set()
         chain: list[str] = []
         for place in trail.places:

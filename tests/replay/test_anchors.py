@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,15 +145,15 @@ HOSTILE = (
 )
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_hostile_text_takes_no_longer_than_other_text(piece: str) -> None:
+def test_hostile_text_is_read_to_its_end(piece: str) -> None:
+    """In the square of its length, it would take minutes."""
     text = piece * (300_000 // len(piece))
-    started = time.process_time()
 
-    anchors(text)
+    assert sum(map(len, anchors(text + "\nhttps://example.org/last"))) < 2 * len(text)
+    assert "https://example.org/last" in anchors(text + "\nhttps://example.org/last")
     list(edited_lines({"old_string": text, "input": "*** Begin Patch\n" + text}))
-
-    assert time.process_time() - started < 3  # 0.1 s; were it quadratic, minutes
 
 
 def test_the_list_of_common_anchors_is_of_its_version() -> None:

@@ -167,11 +167,11 @@ def recording(path: Path, secrets: int, *, each: int = 1) -> Path:
 
 def test_nothing_of_many_secrets_is_left_of_an_import_nor_in_a_clone(tmp_path: Path) -> None:
     """What redaction does not find is purged; then git, ctxvc and a fresh clone are asked."""
-    planted = list(planting.make(11, 300))
+    planted = list(planting.make(11, 100))
     path = tmp_path / ".ctxvc"
     with create(path) as store:
-        (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 300, each=5)])
-        assert done.error is None and done.blocks == 121
+        (done,) = import_paths(store, [recording(tmp_path / "a.jsonl", 100, each=5)])
+        assert done.error is None and done.blocks == 41
 
         held = everything(store.path)
         # A call's `echo SECRET` names no key or password: what only its name gives away is not found there.

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -125,22 +126,22 @@ def test_a_user_s_git_settings_and_hooks_change_nothing(tmp_path: Path, monkeypa
     assert git_bytes(path, "show", "demo/main:blocks/00/00/B1.txt") == CRLF
 
 
-BROKEN_SETTINGS = {
+BROKEN_SETTINGS: dict[str, Callable[[Path], object]] = {
     "a file of garbage": lambda found: found.write_text("[core\n\0 garbage"),
     "a folder in its place": lambda found: found.mkdir(),
     "no end of includes": lambda found: found.write_text(f"[include]\n\tpath = {found}\n"),
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN_SETTINGS.values(), ids=BROKEN_SETTINGS)
-@pytest.mark.parametrize("name", [".gitconfig", "git/config"])
+@pytest.mark.parametrize(
+    ("name", "broken"), [*((".gitconfig", how) for how in BROKEN_SETTINGS), ("git/config", "a folder in its place")]
+)
 def test_broken_settings_of_the_user_s_git_are_no_reason_to_be_without_the_store(
-    tmp_path: Path, name: str, broken: object
+    tmp_path: Path, name: str, broken: str
 ) -> None:
     home = tmp_path / "home"
     (home / "git").mkdir(parents=True)
-    assert callable(broken)
-    broken(home / name)
+    BROKEN_SETTINGS[broken](home / name)
 
     # In a process of its own: libgit2 looks for the home once.
     result = in_home(home, WRITES, tmp_path / ".ctxvc")
@@ -151,6 +152,7 @@ def test_broken_settings_of_the_user_s_git_are_no_reason_to_be_without_the_store
 
 WRITES = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 import pygit2
 from tests.making.store import write_everything
@@ -161,6 +163,7 @@ assert pygit2.settings.owner_validation
 """
 OPENS = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from ctxvc.errors import CtxvcError
 from ctxvc.store.store import Store

@@ -14,6 +14,7 @@ from ctxvc.core.ledger.name_rules import scope_problem
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.errors import BadInput, BadName, Conflict, Damaged, NotFound, OverBudget, Refused
 from tests.making.blocks import call, result
+from tests.making.processes import archives, side_by_side
 from tests.making.store import commits
 
 from .building import (
@@ -31,7 +32,6 @@ from .building import (
     step,
     words,
 )
-from .processes import archives, side_by_side
 
 # --- 1 and 2: scopes
 

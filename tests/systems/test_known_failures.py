@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from ctxvc import Session, Store
 from ctxvc.errors import BadInput
 from tests.making.blocks import call, result
+from tests.making.processes import KILLED, dies_once_acknowledged, ended
 
 from .building import (
     blocks,
@@ -232,14 +231,7 @@ def test_content_that_nobody_annotated_can_leave(session: Session) -> None:
 
 def test_an_acknowledged_step_is_there_after_a_kill(path: Path) -> None:
     """Scopes 7 and VISTA 9: what was in memory, or half written, was gone with the process."""
-    program = (
-        "import os, sys; from ctxvc import Session; s = Session.open(sys.argv[1], 'demo');"
-        "s.append({'role': 'user', 'content': 'go'}); s.append({'role': 'assistant', 'content': 'said'});"
-        "s.note('learned'); os.kill(os.getpid(), 9)"
-    )
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", program, str(path)], env={"PYTHONPATH": root}, check=False)
-    assert done.returncode == -9
+    assert ended(dies_once_acknowledged, str(path)) == KILLED
 
     with opened(path) as session:
         assert [body.decode() for body in bodies(session).values()] == ["go", "said", "learned"]

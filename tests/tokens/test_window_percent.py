@@ -262,6 +262,10 @@ def pi_counts(path: Path) -> Iterator[tuple[int, int] | None]:
             yield total(usage, "input", "cacheRead", "cacheWrite"), 200_000
 
 
+#: Recordings that others are like, and that take longer.
+LARGE = {
+    f"{name}.jsonl" for name in ("claude-code/48-b4b05476e5-0", "claude-code/7e-c034df6095-2", "codex/a5-7b22d8d4bd-0")
+}
 COUNTS: dict[str, Callable[[Path], Iterator[tuple[int, int] | None]]] = {
     "claude-code/20-02395c1048-0.jsonl": claude_code_counts,
     "claude-code/48-b4b05476e5-0.jsonl": claude_code_counts,
@@ -281,7 +285,9 @@ def test_every_recording_with_counts_is_looked_at(recordings: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in COUNTS]
+)
 def test_the_percent_is_the_providers_count_over_the_sessions_own_window(
     recordings: Path, tmp_path: Path, run: Run, name: str
 ) -> None:

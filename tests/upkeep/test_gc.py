@@ -35,7 +35,9 @@ from tests.cli.test_import import transcript
 from tests.conftest import Copied
 from tests.making.conversation import exchange, human, reply
 from tests.making.damage import found, object_at
+from tests.making.processes import KILLED, ended
 from tests.making.store import ROOT, afresh, complaints, contents, git
+from tests.store.killed import removal_killed
 
 NOW = timedelta(0)
 
@@ -407,41 +409,13 @@ def test_an_open_step_leaves_with_its_session_and_another_of_its_name_is_no_heir
 # --- killed
 
 
-DYING = """
-import os, sys
-from pathlib import Path
-from ctxvc.store.trust import contained; from ctxvc.store.upkeep import gc; from ctxvc.store.upkeep import retention
-from ctxvc.store.git import program
-from ctxvc.store.store import Store
-Store.now = lambda self: int(sys.argv[3])
-count = int(sys.argv[2])
-def mortal(function):
-    def call(*arguments, **keywords):
-        global count
-        count -= 1
-        if count < 0:
-            os._exit(9)
-        done = function(*arguments, **keywords)
-        count -= 1
-        if count < 0:
-            os._exit(9)
-        return done
-    return call
-store = Store(Path(sys.argv[1]))
-leaving = retention.survey(store, retention.Limits(days=30)).leaving
-contained.remove, contained.replace, program.run = map(mortal, (contained.remove, contained.replace, program.run))
-retention.remove(store, leaving)
-"""
-
-
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tmp_path: Path, step: int) -> None:
     whole = {name: afresh(aged.path, name) for name in AGES}
     outcomes = set()
-    for count in range(0, 60, step):
+    for count in range(0, 40, step):
         copy = Path(shutil.copytree(aged.path, tmp_path / f"copy-{count}", symlinks=True))
-        arguments = [sys.executable, "-c", DYING, str(copy), str(count), str(TODAY)]
-        code = subprocess.run(arguments, cwd=ROOT, check=False).returncode
+        code = ended(removal_killed, str(copy), count, TODAY)
         store = Store(copy)
         left = set(store.all_tips())
         assert left in ({"new"}, set(AGES)), "both are gone, or none is"
@@ -454,7 +428,7 @@ def test_killed_at_any_moment_a_session_is_there_in_full_or_gone(aged: Store, tm
         assert set(store.all_tips()) == {"new"}
         if code == 0:
             break
-    assert outcomes == {(9, 3), (9, 1), (0, 1)}
+    assert outcomes == {(KILLED, 3), (KILLED, 1), (0, 1)}
 
 
 # --- the recordings of what was removed

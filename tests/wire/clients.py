@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ctxvc.core.ledger.block import Message
@@ -19,8 +19,9 @@ from ctxvc.tokens.count import count
 from ctxvc.wire.exchange import Answered, Exchange, Managed, Requested
 from ctxvc.wire.sessions import Sessions
 from tests.messages_api import stream
-from tests.messages_api.judge import Judge
+from tests.messages_api.judge import Judge, Ruling
 from tests.messages_api.script import Reply
+from tests.messages_api.wire import Request
 from tests.openai_api import judge as openai
 from tests.openai_api import server
 
@@ -28,6 +29,8 @@ MODEL = "claude-opus-5"
 Blocks = list[dict[str, Any]]
 #: What no provider takes in a call's id.
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+#: Each request has the texts of the one before.
+_tokens = cache(count)
 #: What a model does when it is asked: the blocks of its reply. It gets the request's body.
 Script = Callable[[Mapping[str, Any]], Blocks]
 
@@ -101,6 +104,7 @@ class Anthropic(Client):
 
     def __post_init__(self) -> None:
         self.judge = Judge(thinking=False)
+        self.ruled: dict[bytes, tuple[Request, Ruling]] = {}
         self.usage: list[dict[str, int]] = []
 
     def incoming(self, content: Blocks) -> None:
@@ -120,16 +124,22 @@ class Anthropic(Client):
         self.messages.append({"role": "assistant", "content": json.loads(answer)["content"]})
 
     def problems(self, body: bytes) -> list[str]:
-        return list(self.judge.rule(json.loads(body)).problems)
+        return list(self._rule(body)[1].problems)
 
     def answer(self, body: bytes, content: Blocks) -> bytes:
-        request = json.loads(body)
-        reply = self.judge.answer(request, self.judge.rule(request), content)
+        reply = self.judge.answer(*self._rule(body), content)
         self.usage.append(reply["usage"])
         return json.dumps(reply).encode()
 
     def tokens(self, body: bytes) -> int:
-        return self.judge.rule(json.loads(body)).tokens
+        return self._rule(body)[1].tokens
+
+    def _rule(self, body: bytes) -> tuple[Request, Ruling]:
+        """The request, and what the API makes of it, without anybody's thinking always the same."""
+        if body not in self.ruled:
+            request = json.loads(body)
+            self.ruled[body] = request, self.judge.rule(request)
+        return self.ruled[body]
 
 
 def _marked(messages: Sequence[Any]) -> list[Any]:
@@ -145,7 +155,7 @@ def _marked(messages: Sequence[Any]) -> list[Any]:
 
 def tokens_of(value: Any) -> int:
     """The tokens of all texts in a value."""
-    return sum(count(text) + 1 for text in _strings(value))
+    return sum(_tokens(text) + 1 for text in _strings(value))
 
 
 def _strings(value: Any) -> Iterator[str]:

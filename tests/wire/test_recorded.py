@@ -24,7 +24,7 @@ from tests.wire import sending
 from tests.wire.raw import KEY, OPEN, PATIENCE, Seen, Step, Upstream, ask, post, running
 from tests.wire.test_answers import ANSWERS, PATH, seen
 from tests.wire.test_recorder import bodies, texts
-from tests.wire.test_recorder_process import REQUESTED, conversation
+from tests.wire.test_recorder_process import REQUESTED, conversation, record_here
 
 CTXVC = (sys.executable, "-m", "ctxvc")
 ANSWER = sending.reply("Hello")
@@ -89,10 +89,7 @@ DAMAGES = {"another format": _another_format, "a file in its place": _no_store, 
 def test_a_store_that_cannot_be_written_is_told_once_and_stops_nothing(
     name: str, store: Path, upstream: Upstream
 ) -> None:
-    recorder = RecorderProcess(store)
-    for item in conversation(2):
-        recorder.record(item)
-    recorder.close()
+    record_here(store, conversation(2))
     DAMAGES[name](store)
 
     troubles: list[str] = []

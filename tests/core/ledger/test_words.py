@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import pytest
 
 from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row, vocabulary
 from tests.making.conversation import human, reply, result, results
@@ -61,8 +61,8 @@ def test_words_are_worked_out_once_for_a_checksum() -> None:
     assert of_row(run.ledger, row, lambda _row: "other words entirely") is first
 
 
-def test_hostile_text_takes_linear_time() -> None:
-    start = time.perf_counter()
+@pytest.mark.timeout(60)
+def test_hostile_text_has_few_words() -> None:
+    """In the square of its length, it would take minutes."""
     for text in ("a" * 1_000_000, "_1" * 500_000, "9" * 1_000_000, "abc " * 250_000):
-        vocabulary(text)
-    assert time.perf_counter() - start < 2
+        assert len(vocabulary(text)) < 5

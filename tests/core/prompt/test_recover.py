@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,7 +139,7 @@ def test_a_giant_line_is_read_by_characters_and_the_lines_behind_it_by_lines() -
     assert {unit for unit, _, _ in units[1:-1]} == {"characters"}
 
 
-def test_five_megabytes_in_one_line_take_a_moment_and_few_counts() -> None:
+def test_five_megabytes_in_one_line_take_few_counts_of_little() -> None:
     body = b"0123456789abcdef" * 327_680
     counts: list[int] = []
 
@@ -148,12 +147,10 @@ def test_five_megabytes_in_one_line_take_a_moment_and_few_counts() -> None:
         counts.append(len(text))
         return quarter(text)
 
-    began = time.process_time()
     part = recovered(row(body), body, chars=(2_000_000, None), most=5_000, count=count)
 
-    assert time.process_time() - began < 1
     assert 4_500 < part.tokens <= 5_000
-    assert len(counts) < 10
+    assert len(counts) < 10 and sum(counts) < 500_000
     assert max(counts) < 200_000
 
 
@@ -266,14 +263,13 @@ def test_all_parts_of_a_search_are_all_lines_that_match(lines: list[str], most: 
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*!x", "((a{1,99}){1,99}){1,99}b", "(?R)", r"(\w+)\1+!"])
+@pytest.mark.timeout(60)
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
     body = b"a" * 20_000 + b"\n" + b"a" * 3_000 + b"\n"
-    began = time.process_time()
     try:
         recovered(row(body), body, grep=pattern, most=500, count=quarter)
     except BadInput as refused:
         assert "takes too long" in str(refused)
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("pattern", ["", "(", "[a", "*", "a" * (LONGEST + 1), "a\nb", "(?P<n", "{1\\13"])

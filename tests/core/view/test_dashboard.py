@@ -150,7 +150,7 @@ def test_nothing_recorded_begins_or_ends_a_text_of_ours(ledger: Ledger, notes: l
     assert all(allowed.match(line) for line in text.split("\n") if line)
 
 
-@pytest.mark.parametrize("size", [10, 1000, 10_000])
+@pytest.mark.parametrize("size", [10, 4_000])
 @pytest.mark.parametrize("window", [12_000, 200_000, 1_000_000])
 @pytest.mark.parametrize("label", ["Read: src/app.py and so on", "漢字😀" * 26])
 def test_a_long_session_fills_what_it_may_and_no_more(size: int, window: int, label: str) -> None:
@@ -503,10 +503,10 @@ class Host:
 
 
 @pytest.mark.parametrize(("window", "commits"), [(12_000, 1), (12_000, 7), (200_000, 0), (200_000, 7)])
-def test_in_150_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int, commits: int) -> None:
+def test_in_80_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int, commits: int) -> None:
     host = Host(window, tokens.count, cut_at_turns=True)
     host.step(turn_began=True)
-    for number in range(150):
+    for number in range(80):
         host.step(committed=bool(commits) and number % commits == 0)
 
     told = set(host.verdicts)
@@ -515,15 +515,15 @@ def test_in_150_steps_of_one_turn_what_is_kept_never_passes_the_cap(window: int,
         assert {"changes", "cut"} <= told
     else:
         assert "none" in told
-        assert host.verdicts.count("cut") < 30
+        assert host.verdicts.count("cut") < 16
 
 
 @pytest.mark.parametrize(
     ("window", "cut_at_turns"), [(12_000, True), (12_000, False), pytest.param(200_000, False, marks=pytest.mark.slow)]
 )
-def test_in_100_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_at_turns: bool) -> None:
+def test_in_50_short_turns_what_is_kept_never_passes_the_cap(window: int, cut_at_turns: bool) -> None:
     host = Host(window, tokens.count, cut_at_turns=cut_at_turns)
-    for number in range(100):
+    for number in range(50):
         host.step(turn_began=True)
         host.step(committed=number % 10 == 0)
     assert ("cut" in host.verdicts) == (not cut_at_turns)

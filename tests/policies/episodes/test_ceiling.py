@@ -57,8 +57,7 @@ def test_no_graph_is_made_where_too_little_may_leave_and_the_plans_are_the_same(
     assert graphs < every_graph
 
 
-@pytest.mark.parametrize("ceiling", [8_000, 16_000])
-@pytest.mark.parametrize("derive", [True, False], ids=["derived", "unmarked"])
+@pytest.mark.parametrize(("ceiling", "derive"), [(8_000, True), (16_000, False)], ids=["derived", "unmarked"])
 def test_tau_is_held_at_every_call(tmp_path: Path, ceiling: int, derive: bool) -> None:
     """80k means at most 80k: an active episode, a step of large results and the boards used to go beyond it."""
     policy = Episodes(ceiling=ceiling, derive=derive)

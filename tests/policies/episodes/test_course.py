@@ -85,7 +85,7 @@ def derived_in_part(talk: Talk, ledger: Ledger) -> Graph:
 
 
 @pytest.mark.parametrize("graph", [declared, derived, derived_in_part])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1])
 def test_a_graph_that_grew_is_that_of_rows_seen_for_the_first_time(
     graph: Callable[[Talk, Ledger], Graph], seed: int
 ) -> None:

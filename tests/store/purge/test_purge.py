@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -38,8 +37,10 @@ from tests.core.secrets.test_encodings import FORMS, Form
 from tests.faults.summary import Tell, line
 from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
+from tests.making.processes import KILLED, ended
 from tests.making.project import png
-from tests.making.store import HERE, ROOT, afresh, archived, contents, git
+from tests.making.store import afresh, archived, contents, git
+from tests.store.killed import purge_killed
 from tests.store.test_redaction import everything
 
 SECRET = "plum-harbour-9431-violet"
@@ -230,16 +231,16 @@ def test_calls_pictures_and_results_of_several_parts_stay_what_they_are(path: Pa
 
 
 def test_all_secrets_go_at_once(path: Path) -> None:
-    planted = list(planting.make(3, 60))
+    planted = list(planting.make(3, 30))
     with Store(path, redact=False) as store:
         with StoredSession.open(store, "demo") as session:
             for number, each in enumerate(planted):
                 session.append(human(f"q{number}"), reply(each.text))
-        assert len(push_check.leaks(store, store.tips("demo").values())) == 60
+        assert len(push_check.leaks(store, store.tips("demo").values())) == 30
         with pytest.raises(Refused, match="demo/main:B2 "):
             push_check.refuse(store, store.tips("demo").values())
         report = purge.purge(store, PurgeRequest(secrets=True))
-        assert sum(report.kinds.values()) == 60
+        assert sum(report.kinds.values()) == 30
     with Store(path) as store:
         push_check.refuse(store, store.tips("demo").values())
         with pytest.raises(NotFound, match="nothing in the store looks like a secret"):
@@ -392,10 +393,7 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
     seen = set()
     for number in range(0, 400, stride):
         path = Path(shutil.copytree(tmp_path / "made", tmp_path / f"killed-{number}", symlinks=True))
-        arguments = [sys.executable, str(HERE / "purging.py"), str(path), str(number), SECRET]
-        done = subprocess.run(
-            arguments, cwd=ROOT, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
+        code = ended(purge_killed, str(path), number, SECRET)
         with Store(path) as store:
             held = SECRET.encode() in everything(path)
             seen.add(held)
@@ -407,9 +405,9 @@ def test_killed_at_any_moment_it_leaves_the_old_store_or_the_new_one(tmp_path: P
                 purge.purge(store, PurgeRequest(texts=(SECRET,)))
                 assert SECRET.encode() not in everything(path)
         shutil.rmtree(path)
-        if done.returncode == 0:
+        if code == 0:
             break
-        assert done.returncode == -9, done.stderr
+        assert code == KILLED
     else:
         raise AssertionError("it never came to an end")
     assert seen == {True, False} and number > 20

@@ -109,8 +109,9 @@ def test_what_a_human_said_in_a_scope_is_in_main_once_after_the_walk(walked: Wal
     ]
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
-@pytest.mark.parametrize("at", range(len(WALK)))
+@pytest.mark.parametrize(
+    ("at", "torn"), [*((at, False) for at in range(len(WALK))), *((at, True) for at in range(0, len(WALK), 2))]
+)
 def test_the_walk_of_the_explicit_scopes_with_human_words_in_a_scope_killed_at_every_record(
     at: int, torn: bool, walked: Walked, tmp_path: Path
 ) -> None:

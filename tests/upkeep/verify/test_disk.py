@@ -22,7 +22,8 @@ from ctxvc.store.verify.finding import Where
 from ctxvc.store.verify.history import History
 from ctxvc.store.verify.verify import verify
 from tests.making.conversation import human
-from tests.making.damage import damaged, flip, found, head, messages, object_at
+from tests.making.damage import DAMAGED, NO_REPOSITORY, SOUND, checked, damaged, flip, found, head, messages, object_at
+from tests.making.processes import ended
 from tests.making.store import archive, git, start
 
 
@@ -165,7 +166,7 @@ def test_an_unreadable_object_is_told_with_the_oldest_commit_that_needs_it(full:
 
 @pytest.mark.parametrize("path", ["", "blocks", "blocks/00/00", "archive/00/00", "ledger/00", "ledger/00/00.jsonl"])
 def test_one_missing_object_is_told_once(loose: Store, path: str) -> None:
-    for depth in range(11):
+    for depth in range(0, 11, 3):
         try:
             lost = object_at(loose, f"demo/main~{depth}:{path}")
         except KeyError:
@@ -213,15 +214,14 @@ def test_whatever_byte_is_flipped_it_is_found_or_harmless_and_nothing_fails(whol
         shutil.copytree(whole, path, symlinks=True)
         target = chance.choice(targets)
         flip(path / target, chance.randrange(1 << 30))
-        try:
-            store = Store(path)
-        except Exception as error:
-            assert target.name == "HEAD", (target, error)  # git itself no longer takes it for a repository
+        # In a process of its own, as a command is: what libgit2 makes of a damaged pack is not to end this one.
+        code = ended(checked, str(path))
+        if code == NO_REPOSITORY:
+            assert target.name == "HEAD", target  # git itself no longer takes it for one
             continue
-        report = verify(store)
-        store.close()
+        assert code in (SOUND, DAMAGED), (target, code)
         if target.parts[0] == "objects" and target.suffix in (".pack", ".idx"):
-            assert report.damaged, target
+            assert code == DAMAGED, target
         shutil.rmtree(path)
 
 
