@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -33,13 +34,16 @@ from ctxvc.inspection.indexed_bodies import text_of
 from ctxvc.inspection.search import Filters, Score, Searched, best, searched
 from ctxvc.inspection.text_index import COUNTED
 from ctxvc.store.git.objects import Objects
-from ctxvc.store.ingest import ingest
+from ctxvc.recording.files import MANY_PACKS
+from ctxvc.store.ingest import Unfinished, start_ingest
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep import gc
 from tests.benchmarks.measuring import Figure
 from tests.making.events import read
 
 MEGABYTES = 60
+#: Sessions that git writes at once.
+_UNDER_WAY = 8
 QUERIES = 200
 #: Queries of each kind whose ten best are looked for in all bodies, and megabytes up to which they are.
 RECALLED, RECALL_MEGABYTES = 25, 80
@@ -157,14 +161,25 @@ def _events(path: Path) -> list[Event]:
 def _fill(store: Store, texts: list[list[Event]], wanted: int, chance: random.Random) -> tuple[int, int]:
     """Stores copies until their bodies have so many bytes; returns their number and the bytes."""
     number = size = 0
+    written: deque[Unfinished] = deque()
     while size < wanted:
         events = texts[number % len(texts)]
         at = datetime(2026, 1, 1, tzinfo=timezone.utc) - timedelta(minutes=chance.randrange(60 * 24 * 700))
         copy = [_copied(event, number, at, chance) for event in events]
-        ingest(store, copy, final=True, redact=False)
+        written.append(start_ingest(store, copy, final=True, as_new=True, redact=False, after=written))
         size += sum(len(part.body) for event in copy if isinstance(event, Said) for part in event.message.parts)
         number += 1
+        if len(written) > _UNDER_WAY or size >= wanted:
+            _finish(store, written)
     return number, size
+
+
+def _finish(store: Store, written: deque[Unfinished]) -> None:
+    for unfinished in written:
+        unfinished.finish()
+    store.set_current_scope(written[-1].result.session, "main")
+    written.clear()
+    store.merge_packs(MANY_PACKS)
 
 
 def _copied(event: Event, number: int, at: datetime, chance: random.Random) -> Event:
