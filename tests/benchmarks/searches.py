@@ -33,8 +33,8 @@ from ctxvc.inspection import text_index
 from ctxvc.inspection.indexed_bodies import text_of
 from ctxvc.inspection.search import Filters, Score, Searched, best, searched
 from ctxvc.inspection.text_index import COUNTED
-from ctxvc.store.git.objects import Objects
 from ctxvc.recording.files import MANY_PACKS
+from ctxvc.store.git.objects import Objects
 from ctxvc.store.ingest import Unfinished, start_ingest
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep import gc
