@@ -147,7 +147,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 
 def cut_part(output: Output, tokens_cut: int) -> str:
     """Of the tokens that a change freed, those that left beside the blocks that it names."""
-    return f" ({output.estimate(tokens_cut)} of them earlier thinking and dashboards)" if tokens_cut else ""
+    return f" ({output.estimate(tokens_cut)} of it earlier thinking)" if tokens_cut else ""
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):

@@ -159,7 +159,7 @@ def test_a_quick_look_finds_what_the_newest_commits_lack(loose: Store, path: str
 def test_an_unreadable_object_is_told_with_the_oldest_commit_that_needs_it(full: Store) -> None:
     history = History(Objects(full.repository))
     for age, commit in ((5, "e"), (2, "b"), (7, "g")):
-        history.note(Unreadable(b"x" * 20, "is missing"), age, Where(commit=commit))
+        history.note(age, Unreadable(b"x" * 20, "is missing"), Where(commit=commit))
 
     assert [(age, finding.where.commit) for age, finding in history.broken.values()] == [(2, "b")]
 
