@@ -56,7 +56,8 @@ def files_below(folder: Path) -> list[Path]:
     for parent, folders, names in os.walk(folder):
         inner = importers.inner_folders(names, folders)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in inner)
-        files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
+        paths = (Path(parent, name) for name in sorted(names) if name.endswith(endings))
+        files += [path for path in paths if path.is_file()]  # a pipe might never end
     return files
 
 

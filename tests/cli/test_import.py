@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -207,8 +208,9 @@ def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path:
         ("", ["it.json: the file is empty (hint: its program has written nothing to it yet)"]),
         (None, ["no such file"]),
         ((), ["no transcript"]),
+        (os.mkfifo, ["it.json is not a file"]),
     ],
-    ids=["who-when", "intercode", "inspect-ai", "empty", "nothing", "folder"],
+    ids=["who-when", "intercode", "inspect-ai", "empty", "nothing", "folder", "pipe"],
 )
 def test_what_is_no_recording_is_refused_with_what_would_be_one(
     run: Run, tmp_path: Path, content: object, reasons: Iterable[str]
@@ -216,6 +218,8 @@ def test_what_is_no_recording_is_refused_with_what_would_be_one(
     path = tmp_path / "it.json"
     if content == ():
         path.mkdir()
+    elif content is os.mkfifo:
+        os.mkfifo(path)
     elif content is not None:
         path.write_text(json.dumps(content, indent=4) if content else "")
     result = run("import", path, folder=tmp_path)
@@ -230,6 +234,7 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     transcript(tmp_path / "in" / "deeper", "s2")
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
+    os.mkfifo(tmp_path / "in" / "pipe.jsonl")
     result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
     assert result.exit_code == 0
     assert len(json.loads(result.stdout)["items"]) == 2
