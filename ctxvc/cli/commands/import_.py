@@ -14,6 +14,7 @@ from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struc
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import DASH, as_file
+from ctxvc.cli.options.values import GivenPath
 from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
@@ -30,7 +31,7 @@ _MOST_WARNINGS = 5
 
 
 @command("import", "ctxvc import")
-@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=GivenPath(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
               help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--name", metavar="NAME", default="", help="Name for the new session, like --session.")
