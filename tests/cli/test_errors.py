@@ -97,6 +97,24 @@ def test_what_is_no_store_of_ours_is_left_alone(
     assert "bug" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("named", "advice"),
+    [("project", "its store is {}/.ctxvc"), ("other", "check the path"), ("file", "check the path")],
+)
+def test_a_store_named_by_mistake_is_said_to_be_none_and_not_mended(
+    named: str, advice: str, run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "release").symlink_to("elsewhere")
+    (tmp_path / "file").touch()
+    path = project if named == "project" else tmp_path / named
+    monkeypatch.setenv("CTXVC_STORE", str(path))
+    for words in ("status", "verify"):
+        result = run(words)
+        assert result.exit_code == 1
+        assert result.stderr == f"ctxvc: {path} is not a ctxvc store\nhint: {advice.format(path)}\n"
+
+
 def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None:
     for pack in (project / ".ctxvc" / "objects" / "pack").glob("*.pack"):
         data = bytearray(pack.read_bytes())
