@@ -257,10 +257,12 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     unknown = wrap(tmp_path, env, "cursor", "x")
     missing = wrap(tmp_path, {**env, "PATH": "/nowhere"}, "claude")
     nothing = wrap(tmp_path, env)
+    empty = wrap(tmp_path, env, "--", "")
 
     assert unknown.returncode == 1 and "`ctxvc wrap -- cursor …`" in unknown.stderr
     assert missing.returncode == 1 and "claude is not installed, or not in PATH" in missing.stderr
-    assert nothing.returncode == 2 and "name an agent: claude, codex, " in nothing.stderr
+    for unnamed in (nothing, empty):
+        assert unnamed.returncode == 2 and "name an agent: claude, codex, " in unnamed.stderr
 
 
 @pytest.mark.parametrize(
