@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -349,13 +348,11 @@ def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
-    pipe = tmp_path / "endless.jsonl"
-    os.mkfifo(pipe)
-    running = python(*INTERRUPTIBLE, "import", "--format", "codex", str(pipe), folder=tmp_path)
-    with open(pipe, "w"):  # opens once the importer waits at the other end
-        time.sleep(0.2)
-        running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+    running = python(*INTERRUPTIBLE, "import", "-", folder=tmp_path, stdin=subprocess.PIPE)
+    assert running.stdin
+    running.stdin.write("x" * (1 << 20))  # more than a pipe takes: returns once the importer is reading
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
     assert (running.returncode, "Traceback" in err) == (130, False)
 
 

@@ -12,7 +12,7 @@ from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, Sessio
 from ctxvc.cli.app import App, command
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.output import counted, safe
+from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, print_left_out
 
 
