@@ -176,6 +176,9 @@ def test_a_second_import_takes_only_what_is_new_and_what_waits_in_an_open_step_i
     assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
 
     path = transcript(tmp_path / "in", "s2", lines=2)
+    told = run("import", path, folder=tmp_path).stderr
+    assert told.startswith("2 messages of a last step not imported yet, since a file may still grow: ")
+    assert "--final takes it now" in told
     assert json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 2
     assert json.loads(run("import", path, "--final", "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 0
 
@@ -235,8 +238,13 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
     os.mkfifo(tmp_path / "in" / "pipe.jsonl")
+    (tmp_path / "in" / ".settings.json").write_text("{}")
+    (tmp_path / "in" / "tsconfig.json").write_text("{}")
+    (tmp_path / "in" / "vectors.json").write_text("{}")
     result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
     assert result.exit_code == 0
+    skipped = ", ".join(str(tmp_path / "in" / name) for name in ("package.json", "tsconfig.json"))
+    assert f"skipped 3 files in no known format: {skipped} and 1 more\n" in result.stderr
     assert len(json.loads(result.stdout)["items"]) == 2
 
 
