@@ -186,7 +186,7 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
         outcome,
         path="-" if outcome.path == copy else str(outcome.path),
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
-        error=phrases.message(outcome.error) if outcome.error else "",
+        error=phrases.message(outcome.error).replace(str(copy), "stdin") if outcome.error else "",
         hint=phrases.hint(outcome.error) if outcome.error else "",
     )
 
@@ -203,7 +203,7 @@ def _print(output: Output, answer: Imported) -> None:
             output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} more warnings (--json lists all)")
         if item.error:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
-            failure = item.error if item.path in item.error else f"{item.path}: {item.error}"
+            failure = item.error if item.path in item.error or item.path == "-" else f"{item.path}: {item.error}"
             output.note(f"failed: {safe(failure)}{hint}")
     if waiting := sum(item.waiting for item in answer.items):
         output.note(
