@@ -174,9 +174,9 @@ def _note_skipped(output: Output, files: Sequence[Path]) -> None:
     """Names files of a folder that were not imported; hidden ones are meant for other programs."""
     visible = [path for path in files if not path.name.startswith(".")]
     if visible:
-        named = ", ".join(safe(str(path)) for path in visible[:_MOST_SKIPPED])
+        paths = ", ".join(safe(str(path)) for path in visible[:_MOST_SKIPPED])
         more = f" and {len(visible) - _MOST_SKIPPED:,} more" if len(visible) > _MOST_SKIPPED else ""
-        output.note(f"skipped {counted(len(visible), 'file')} in no known format: {named}{more}")
+        output.note(f"skipped {counted(len(visible), 'file')} in no known format: {paths}{more}")
 
 
 def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
