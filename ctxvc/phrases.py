@@ -196,7 +196,7 @@ _TABLE = {
         "use either --lines or --chars", python="use either lines or chars", model="use either lines or chars"
     ),
     "fixed-text": Texts(
-        "-F searches for it as a fixed string",
+        "put a backslash before each special character; `ctxvc grep` and `recover` also take fixed strings (-F)",
         python="put a backslash before each special character, or escape the text with `re.escape`",
         model="put a backslash before each special character",
     ),

@@ -18,6 +18,7 @@ import click
 
 from ctxvc.cli import settings
 from ctxvc.cli.command_list import COMMANDS
+from ctxvc.cli.options.values import EMPTY
 from ctxvc.cli.output import Output, safe
 from ctxvc.cli.settings import Person, Setting
 from ctxvc.core import display, patterns
@@ -413,6 +414,8 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
 def _set(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Stores an option, from whichever side of the command's name it came."""
     app = ctx.ensure_object(App)
+    if value == "":
+        raise click.BadParameter(EMPTY)
     if value is not None:
         assert param.name is not None
         setattr(app, param.name, value)
@@ -439,10 +442,12 @@ def revision_argument(name: str = "revision", metavar: str = "[REV]") -> Callabl
     return click.argument(name, metavar=metavar, default="HEAD", shell_complete=complete_revisions, callback=not_empty)
 
 
-def not_empty(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """A revision; an empty one, as from a variable that is not set, is wrong usage."""
-    if not value:
-        raise click.BadParameter("it is empty; `ctxvc help revisions` lists what it can be")
+def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A name or a revision; one that is given but empty, as from a variable that is not set, is wrong usage."""
+    from click.core import ParameterSource
+
+    if not value and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
+        raise click.BadParameter(EMPTY)
     return value
 
 

@@ -88,12 +88,18 @@ def answer_of(
         app.output.value(answer)
     else:
         app.output.lines(lines_of(app.output, answer))
-        for line in left_out(verb, answer.problems):
-            app.output.note(safe(line))
+        print_left_out(app.output, verb, answer.problems, session.actor)
         if advice := host_prompt.advice(answer.effect):
             app.output.note(advice)
     if not rehearsal and not undone:
         ctx.exit(1)
+
+
+def print_left_out(output: Output, verb: str, problems: Sequence[answers.LeftOut], actor: str) -> None:
+    for line in left_out(verb, problems):
+        output.note(safe(line))
+    if actor == "user" and any(problem.why == "human" for problem in problems):
+        output.note("hint: --allow-user includes what a human wrote")
 
 
 def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
@@ -142,7 +148,8 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
         freed = answer.tokens_before - answer.tokens_after
         word, after = "freed" if freed >= 0 else "added", output.estimate(answer.tokens_after)
         cut = cut_part(output, answer.tokens_cut) if freed > 0 else ""
-        yield f"{output.estimate(abs(freed))} tokens {word}{cut}; the prompt is {after} tokens now"
+        change = f"{output.estimate(abs(freed))} tokens {word}{cut}; " if freed else ""
+        yield f"{change}the prompt is {after} tokens now"
 
 
 def cut_part(output: Output, tokens_cut: int) -> str:

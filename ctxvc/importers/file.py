@@ -170,14 +170,20 @@ class Recording:
 
     def _small(self) -> bytes | None:
         """The bytes of a small file that is not gzipped; None for any other. Raises: OSError."""
-        with open(self.path, "rb", buffering=0) as raw:
+        with self._raw() as raw:
             data = raw.read(_SMALL)
             return None if raw.read(1) or data.startswith(_GZIP) else data
+
+    def _raw(self) -> io.FileIO:
+        """The file as it is, open. Raises: BadInput if it is a pipe or a device, which may never end; OSError."""
+        if self.path.exists() and not self.path.is_file():
+            raise BadInput(f"{self.path} is not a file", hint="copy it into a file first")
+        return open(self.path, "rb", buffering=0)
 
     def _open(self) -> BinaryIO:
         try:
             # Closed by the caller's with.
-            raw = io.BufferedReader(open(self.path, "rb", buffering=0), _BUFFER)  # noqa: SIM115
+            raw = io.BufferedReader(self._raw(), _BUFFER)
             if raw.peek(2)[:2] != _GZIP:
                 return raw
             raw.close()

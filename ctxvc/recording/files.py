@@ -56,7 +56,8 @@ def files_below(folder: Path) -> list[Path]:
     for parent, folders, names in os.walk(folder):
         inner = importers.inner_folders(names, folders)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in inner)
-        files += [Path(parent, name) for name in sorted(names) if name.endswith(endings)]
+        paths = (Path(parent, name) for name in sorted(names) if name.endswith(endings))
+        files += [path for path in paths if path.is_file()]  # a pipe might never end
     return files
 
 
@@ -80,20 +81,21 @@ def import_paths(
     removed: Mapping[tuple[str, str], int] = MappingProxyType({}),
     ends: Mapping[Path, int] = MappingProxyType({}),
     progress: Callable[[int], None] = lambda _: None,
+    skipped: Callable[[Path], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Imports each file, and of a folder its files of known formats; yields each conversation's outcome, in order.
 
-    A file that cannot be read does not stop the others. In a folder, files of unknown formats are skipped. `name` names
-    the new session; `as_new` imports a recording that the store already has as another session. Without `redact`, new
-    sessions keep all bytes as they are, secrets included. From recordings with conversations of many projects, only
-    those of `projects` are imported, if any are given. `removed` are recordings whose sessions a person removed, and
-    when: they stay out unless they changed since. Of the files in `ends` only so many bytes are read. `progress` is
-    called with the number of raw bytes read.
+    A file that cannot be read does not stop the others. In a folder, files of unknown formats are skipped, and
+    `skipped` is called with each. `name` names the new session; `as_new` imports a recording that the store already has
+    as another session. Without `redact`, new sessions keep all bytes as they are, secrets included. From recordings
+    with conversations of many projects, only those of `projects` are imported, if any are given. `removed` are
+    recordings whose sessions a person removed, and when: they stay out unless they changed since. Of the files in
+    `ends` only so many bytes are read. `progress` is called with the number of raw bytes read.
     """
     from concurrent.futures import ThreadPoolExecutor  # not for those who follow one file
 
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
-        run = _Run(store, format, name, final, as_new, redact, projects, removed, ends, progress, background)
+        run = _Run(store, format, name, final, as_new, redact, projects, removed, ends, progress, skipped, background)
         try:
             for path in paths:
                 known_only = path.is_dir()
@@ -120,6 +122,7 @@ class _Run:
     removed: Mapping[tuple[str, str], int]
     ends: Mapping[Path, int]
     progress: Callable[[int], None]
+    skipped: Callable[[Path], None]
     background: Executor
     head: tuple[str, str] | None = None  # session and scope of the import that was recorded last
     recorded: int = 0  # when that was, in seconds since 1970
@@ -132,9 +135,11 @@ class _Run:
         try:
             name = name or importers.detect(recording)
         except BadInput as error:
-            if not known_only:
-                yield from self.settle()
-                yield Outcome(path=path, error=error)
+            if known_only:
+                self.skipped(path)
+                return
+            yield from self.settle()
+            yield Outcome(path=path, error=error)
             return
         failed: CtxvcError
         try:

@@ -26,6 +26,7 @@ from ctxvc.store.format import HEADS, head_ref, message, ref_of, scope_of
 from ctxvc.store.git import program
 from ctxvc.store.git.fast_import import Commit, PackWriter, epoch, storable_date
 from ctxvc.store.git.objects import damage
+from ctxvc.store.project import locate
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.secrets import secret_scanner
@@ -67,6 +68,7 @@ class Store:
         Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
         """
         self.path = path = path.absolute()
+        _check_is_store(path)
         contained.examine(path)
         trust.check(path)
         #: Folders that may still have the content erased by a killed purge that was finished when the store was opened.
@@ -602,6 +604,22 @@ def _exclude(path: Path) -> None:
                 exclude.write((b"" if not content or content.endswith(b"\n") else b"\n") + line.encode() + b"\n")
     except (OSError, Refused):
         return  # the store's own .gitignore has the same effect
+
+
+def _check_is_store(path: Path) -> None:
+    """Raises: NotFound if nothing at `path` is a store's, before advice on what does not belong in one."""
+    try:
+        names = os.listdir(path)
+    except NotADirectoryError:
+        names = []
+    except OSError:
+        return  # the reason is given by whatever needs the files
+    if "HEAD" in names or "ctxvc" in names:
+        return
+    inside = locate.is_store(path / locate.FOLDER)
+    raise NotFound(
+        f"{path} is not a ctxvc store", hint=f"its store is {path / locate.FOLDER}" if inside else "check the path"
+    )
 
 
 def _check_settings(path: Path, settings: Mapping[str, str]) -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +96,24 @@ def test_what_is_no_store_of_ours_is_left_alone(
     assert "bug" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("named", "advice"),
+    [("project", "its store is {}/.ctxvc"), ("other", "check the path"), ("file", "check the path")],
+)
+def test_a_store_named_by_mistake_is_said_to_be_none_and_not_mended(
+    named: str, advice: str, run: Run, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "release").symlink_to("elsewhere")
+    (tmp_path / "file").touch()
+    path = project if named == "project" else tmp_path / named
+    monkeypatch.setenv("CTXVC_STORE", str(path))
+    for words in ("status", "verify"):
+        result = run(words)
+        assert result.exit_code == 1
+        assert result.stderr == f"ctxvc: {path} is not a ctxvc store\nhint: {advice.format(path)}\n"
+
+
 def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None:
     for pack in (project / ".ctxvc" / "objects" / "pack").glob("*.pack"):
         data = bytearray(pack.read_bytes())
@@ -169,6 +186,19 @@ def test_an_error_for_a_program_is_json_and_stdout_stays_empty(run: Run, tmp_pat
         ["diff", "", "HEAD"],
         ["show", ""],
         ["status", ""],
+        ["use", ""],
+        ["checkout", ""],
+        ["checkout", "demo", ""],
+        ["report", ""],
+        ["notes", ""],
+        ["ops", ""],
+        ["import", ""],
+        ["watch", "--once", ""],
+        ["init", ""],
+        ["--session", "", "archive", "B1"],
+        ["archive", "B1", "--session", ""],
+        ["scope", "s", "-m", "x", "--from", ""],
+        ["undo", "--to", ""],
         ["log", "--since", "soon"],
         ["log", "--until", "soon"],
         ["grep", "--since", "soon", "x"],
@@ -318,13 +348,11 @@ def test_without_a_stdout_there_is_nothing_to_do(built: Path) -> None:
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
-    pipe = tmp_path / "endless.jsonl"
-    os.mkfifo(pipe)
-    running = python(*INTERRUPTIBLE, "import", "--format", "codex", str(pipe), folder=tmp_path)
-    with open(pipe, "w"):  # opens once the importer waits at the other end
-        time.sleep(0.2)
-        running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+    running = python(*INTERRUPTIBLE, "import", "-", folder=tmp_path, stdin=subprocess.PIPE)
+    assert running.stdin
+    running.stdin.write("x" * (1 << 20))  # more than a pipe takes: returns once the importer is reading
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
     assert (running.returncode, "Traceback" in err) == (130, False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -175,6 +176,9 @@ def test_a_second_import_takes_only_what_is_new_and_what_waits_in_an_open_step_i
     assert json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]["blocks"] == 2
 
     path = transcript(tmp_path / "in", "s2", lines=2)
+    told = run("import", path, folder=tmp_path).stderr
+    assert told.startswith("2 messages of a last step not imported yet, since a file may still grow: ")
+    assert "--final takes it now" in told
     assert json.loads(run("import", path, "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 2
     assert json.loads(run("import", path, "--final", "--json", folder=tmp_path).stdout)["items"][0]["waiting"] == 0
 
@@ -207,8 +211,9 @@ def test_a_bad_file_does_not_stop_the_others_and_ends_with_1(run: Run, tmp_path:
         ("", ["it.json: the file is empty (hint: its program has written nothing to it yet)"]),
         (None, ["no such file"]),
         ((), ["no transcript"]),
+        (os.mkfifo, ["it.json is not a file"]),
     ],
-    ids=["who-when", "intercode", "inspect-ai", "empty", "nothing", "folder"],
+    ids=["who-when", "intercode", "inspect-ai", "empty", "nothing", "folder", "pipe"],
 )
 def test_what_is_no_recording_is_refused_with_what_would_be_one(
     run: Run, tmp_path: Path, content: object, reasons: Iterable[str]
@@ -216,6 +221,8 @@ def test_what_is_no_recording_is_refused_with_what_would_be_one(
     path = tmp_path / "it.json"
     if content == ():
         path.mkdir()
+    elif content is os.mkfifo:
+        os.mkfifo(path)
     elif content is not None:
         path.write_text(json.dumps(content, indent=4) if content else "")
     result = run("import", path, folder=tmp_path)
@@ -230,8 +237,14 @@ def test_of_a_folder_the_known_files_are_taken(run: Run, tmp_path: Path) -> None
     transcript(tmp_path / "in" / "deeper", "s2")
     (tmp_path / "in" / "package.json").write_text('{"name":"x"}')
     (tmp_path / "in" / "notes.txt").write_text("mine")
+    os.mkfifo(tmp_path / "in" / "pipe.jsonl")
+    (tmp_path / "in" / ".settings.json").write_text("{}")
+    (tmp_path / "in" / "tsconfig.json").write_text("{}")
+    (tmp_path / "in" / "vectors.json").write_text("{}")
     result = run("import", "--final", "--json", tmp_path / "in", folder=tmp_path)
     assert result.exit_code == 0
+    skipped = ", ".join(str(tmp_path / "in" / name) for name in ("package.json", "tsconfig.json"))
+    assert f"skipped 3 files in no known format: {skipped} and 1 more\n" in result.stderr
     assert len(json.loads(result.stdout)["items"]) == 2
 
 

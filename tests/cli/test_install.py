@@ -251,6 +251,12 @@ def test_the_server_of_the_tools_is_named_wherever_hooks_are(run: Run, settings:
     assert without.stderr == "ctxvc is not installed: pip install ctxvc\n"
 
 
+def test_only_what_can_be_installed_is_offered(run: Run) -> None:
+    result = run("install", "nosuch")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[0].endswith("'nosuch' is not one of 'claude-code', 'post-commit', 'git-hooks'.")
+
+
 @pytest.mark.parametrize("agent", ["pi", "opencode", "codex", "gemini", "copilot"])
 def test_an_agent_that_needs_nothing_in_place_is_told_how_it_is_run(run: Run, agent: str) -> None:
     result = run("install", agent)

@@ -69,6 +69,7 @@ def test_it_tells_what_it_looked_for_and_which_transcripts_still_have_it(run: Ru
         (folder / name).write_text(text + "\n")
 
     dry = run("purge", "--text", "tests/test_app.py", folder=project)
+    assert dry.stdout.startswith("would erase\t1 text\n")
     assert f"{folder / 'one.jsonl'} still has it: ctxvc does not change transcripts" in dry.stdout
     assert "in JSON escapes, URL encoding, hexadecimal and Base64" in dry.stdout
     assert "1 transcript of this project: none of it." in dry.stdout

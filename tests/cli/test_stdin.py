@@ -44,6 +44,13 @@ def test_a_recording_is_imported_from_stdin_and_known_again(tmp_path: Path) -> N
     assert items[0]["session"] == items[1]["session"] != items[2]["session"]
 
 
+def test_what_is_no_recording_on_stdin_is_named_so(tmp_path: Path) -> None:
+    done = given("nonsense", "import", "-", folder=tmp_path)
+    assert done.exit_code == 1
+    assert "failed: stdin: not a transcript in a known format" in done.stderr
+    assert "ctxvc-stdin-" not in done.stderr
+
+
 def test_an_export_to_dash_goes_to_stdout(project: Path) -> None:
     done = given("", "export", "-o", "-", folder=project)
     assert json.loads(done.stdout)["messages"]

@@ -25,6 +25,7 @@ from tests.cli.conftest import Run
         (["plan", "--policy", "layered:kep=3"], "did you mean keep?"),
         (["policies", "layerd"], "did you mean layered"),
         (["log", "--format", "{shrot}"], "did you mean short?"),
+        (["log", "--format", "{short {text}"], "write {short}"),
     ],
     ids=" ".join,
 )

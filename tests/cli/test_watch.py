@@ -70,6 +70,7 @@ def test_a_file_that_is_none_or_unreadable_does_not_stop_the_others(run: Run, pl
     folder.mkdir()
     (folder / "odd.jsonl").write_text("nonsense\n")
     (folder / "empty.jsonl").write_text("")
+    os.mkfifo(folder / "pipe.jsonl")
     write(folder / "edited.jsonl", *CONVERSATION)
     assert len(once(run, place, folder)) == 1
     other = [{**each, "sessionId": "22222222-2222-3333-4444-555555555555"} for each in CONVERSATION]

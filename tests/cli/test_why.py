@@ -121,7 +121,8 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
     assert answer["conversations"][0]["request"] == "Add a login"
     assert [(line["line"], line["origin"]) for line in answer["lines"]] == [(1, "human"), (3, "agent"), (4, "agent")]
     shown = run("why", "src/login.py", folder=app).stdout
-    assert "3–4" in shown and "work/main" in shown and "human" in shown
+    assert "3–4" in shown and "work/main" in shown and "a person" in shown
+    assert shown.startswith("src/login.py, 3 non-blank lines\n")
     assert run("why", "src", folder=app).exit_code == 1
 
 
@@ -245,6 +246,11 @@ def test_code_that_nobody_recorded_has_no_answer(run: Run, app: Path) -> None:
     assert "no commit deadbeef" in run("why", "deadbeef", folder=app).stderr
     for odd in ("--", "no-such-branch", "nothing.py:3", "0" * 40, "deadbeef"):
         assert run("why", "--", odd, folder=app).exit_code == 1
+    for lines in ("other.py:1-2", "other.py:1,9", "other.py:1-"):
+        assert "give one line, as in other.py:1, or the whole file" in run("why", lines, folder=app).stderr
+    (app / ".git").rename(app / "moved")
+    assert "in no git repository; give a file in it" in run("why", "HEAD", folder=app).stderr
+    (app / "moved").rename(app / ".git")
     assert "`ctxvc blame B17@3fa9c1`" in run("why", "B17@3fa9c1", folder=app).stderr
 
 

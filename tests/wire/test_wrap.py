@@ -262,10 +262,12 @@ def test_what_cannot_be_run_is_told(tmp_path: Path, env: dict[str, str]) -> None
     unknown = asked(tmp_path, env, "wrap", "cursor", "x")
     missing = wrap(tmp_path, {**env, "PATH": "/nowhere"}, "claude")
     nothing = asked(tmp_path, env, "wrap")
+    empty = asked(tmp_path, env, "wrap", "--", "")
 
     assert unknown.exit_code == 1 and "`ctxvc wrap -- cursor …`" in unknown.stderr
     assert missing.returncode == 1 and "claude is not installed, or not in PATH" in missing.stderr
-    assert nothing.exit_code == 2 and "name an agent: claude, codex, " in nothing.stderr
+    for unnamed in (nothing, empty):
+        assert unnamed.exit_code == 2 and "name an agent: claude, codex, " in unnamed.stderr
 
 
 @pytest.mark.parametrize(

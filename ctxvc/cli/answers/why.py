@@ -32,6 +32,7 @@ from ctxvc.store.store import Store
 #: A block or a group, in this scope or another.
 _ADDRESS = re.compile(r"(?:[\w./-]{1,200}:)?[BG]\d{1,9}(?:@[0-9a-f]{4,64})?")
 _FILE_LINE = re.compile(r"(.+):([0-9]{1,9})")
+_FILE_LINES = re.compile(r"(.+):([0-9]{1,9})[-–,:][0-9]*")
 
 #: The most files of a commit that are looked into, and other origins that are listed.
 _MOST_FILES = 300
@@ -316,6 +317,10 @@ def code_of(folder: Path, target: str) -> Code:
     if re.fullmatch(r"[0-9a-fA-F]{4,64}", target):
         return Code("")  # the project may have lost it: its link can still exist
     hint = "give a commit of this project such as HEAD, a file in it, or a line of one such as src/app.py:42"
+    if not git_says(folder, "rev-parse", "--git-dir"):
+        hint = "this folder is in no git repository; give a file in it, or a line of one such as src/app.py:42"
+    if (match := _FILE_LINES.fullmatch(target)) and (folder / match[1]).is_file():
+        hint = f"give one line, as in {display.one_line(match[1], 400)}:{match[2]}, or the whole file"
     if _ADDRESS.fullmatch(target):
         hint = f"what became of a block, and who took it out of the prompt, says `ctxvc blame {target}`"
     raise NotFound(

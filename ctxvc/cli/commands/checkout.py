@@ -8,21 +8,22 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers.shared import Answer, CommitId, ScopeName, SessionName, described, struct_of
-from ctxvc.cli.app import App, command, complete_revisions, json_option
+from ctxvc.cli.app import App, command, complete_revisions, json_option, not_empty
 from ctxvc.cli.checkout_folder import check_out, redraw_dashboard
+from ctxvc.cli.options.values import GivenPath
 from ctxvc.cli.output import counted, safe
 from ctxvc.store import checkout as checkouts
 from ctxvc.store import worktrees
 
 
 @command("checkout", "ctxvc checkout demo/main")
-@click.argument("name", metavar="[SESSION[/SCOPE]]", default="", shell_complete=complete_revisions)
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("name", metavar="[SESSION[/SCOPE]]", default="", shell_complete=complete_revisions, callback=not_empty)
+@click.argument("folder", metavar="[DIR]", required=False, type=GivenPath(file_okay=False, path_type=Path))
 @click.option("--take", is_flag=True, help="First apply your moves between blocks/ and archive/ there.")
 @click.option(
     "--redraw",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=GivenPath(file_okay=False, path_type=Path),
     help="Only rewrite DASHBOARD.md in the checkout DIR, for its current commit.",
 )
 @json_option

@@ -11,7 +11,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option, raise_unreadable
-from ctxvc.cli.options.values import time_option
+from ctxvc.cli.options.values import GivenPath, time_option
 from ctxvc.cli.output import safe
 from ctxvc.cli.remotes import remote_sessions
 from ctxvc.cli.remotes.remote_sessions import PulledSession
@@ -28,7 +28,7 @@ from ctxvc.store.upkeep import bundle
 
 @command("clone", "ctxvc clone git@host:me/sessions.git")
 @click.argument("source", metavar="ADDRESS|FILE.bundle")
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=GivenPath(file_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="CLONE", default="", help="Name of the new store there (a random name).")
 @click.option("--only", "sessions", metavar="SESSION", multiple=True, help="Take only this session; repeatable.")
 @time_option("--since", "Take only sessions with a commit since then, as in 2026-02-10, 30d.")

@@ -14,6 +14,7 @@ import msgspec
 
 from ctxvc import importers
 from ctxvc.cli.app import App, command
+from ctxvc.cli.options.values import GivenPath
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.plan import Action, Plan
@@ -221,7 +222,7 @@ def _further(folder: Path, name: str, say: Say) -> None:
 
 
 @command("demo", "ctxvc demo")
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=GivenPath(path_type=Path))
 @click.option("--agent", is_flag=True, help="Play the session back through the agent's loop, within a small budget.")
 @click.pass_obj
 def demo(app: App, folder: Path | None, agent: bool) -> None:

@@ -15,7 +15,7 @@ from ctxvc.cli.answers.hits import Hit, Standing
 from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.options.values import time_option
-from ctxvc.cli.output import counted
+from ctxvc.cli.output import counted, safe
 from ctxvc.cli.terminal.hits import context_lines, screen_lines
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display, patterns
@@ -26,6 +26,7 @@ from ctxvc.inspection import filters as filtering
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import StoredBody, bodies, read
 from ctxvc.inspection.filters import Filters
+from ctxvc.inspection.session_facts import SessionFacts
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -110,9 +111,21 @@ def grep(
         with app.store() as store:
             note_missing(app, store, fresh=remote)
     if not any_fits:
-        if not (everywhere or all_projects) and (agents or since or until):
-            app.output.note("only the current session was searched: --all searches all")
+        if not all_projects:
+            _note_others(app, agents, one_session=not (everywhere or scope))
         ctx.exit(1)
+
+
+def _note_others(app: App, agents: Sequence[str], *, one_session: bool) -> None:
+    """After a search without a hit: what else the store has."""
+    with app.store() as store:
+        names = store.sessions()
+        if one_session and len(names) > 1:
+            app.output.note("only the current session was searched: --all searches all")
+        if agents:
+            recorded = {SessionFacts(stored).agent for stored, _ in _all_sessions(store, "", [])}
+            if recorded.isdisjoint(agents):
+                app.output.note(f"the store's sessions are of these agents: {safe(', '.join(sorted(recorded)))}")
 
 
 def _show(

@@ -14,7 +14,8 @@ from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struc
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import DASH, as_file
-from ctxvc.cli.output import Cell, Column, Output, Styled, safe
+from ctxvc.cli.options.values import GivenPath
+from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
@@ -27,14 +28,15 @@ from ctxvc.store.upkeep import bundle, retention
 #: How many times larger a gzipped transcript is when unpacked; a guess, for the progress bar only.
 _PACKED = 6
 _MOST_WARNINGS = 5
+_MOST_SKIPPED = 2
 
 
 @command("import", "ctxvc import")
-@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=GivenPath(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["auto", *importers.FORMATS]), default="auto", metavar="FORMAT",
               help=f"Format of the files: {', '.join(importers.FORMATS)} (auto).")  # fmt: skip
 @click.option("--name", metavar="NAME", default="", help="Name for the new session, like --session.")
-@click.option("--final", is_flag=True, help="The recording is complete: import its open step as it is.")
+@click.option("--final", is_flag=True, help="Import the last step too, which waits while the file may still grow.")
 @click.option("--as-new", is_flag=True, help="Import a recording that is already in the store as another session.")
 @click.option("--no-redact", is_flag=True, help="Keep every byte of new sessions, including secrets.")
 @json_option
@@ -66,6 +68,7 @@ def import_(
             name_rules.check(name, "session", set(store.sessions()))
         ends = host_prompt.settle(store)
         outcomes: list[Outcome] = []
+        skipped: list[Path] = []
         removed = {} if paths else retention.removed_recordings(store)
         with Progress("importing", sum(map(_length, chosen))) as progress:
             for outcome in import_paths(
@@ -80,6 +83,7 @@ def import_(
                 removed=removed,
                 ends=ends,
                 progress=progress.add,
+                skipped=skipped.append,
             ):
                 outcomes.append(outcome)
         for path in bundles:
@@ -93,6 +97,7 @@ def import_(
             f"no transcript in a known format in {', '.join(map(str, chosen))}",
             hint="name the file itself and its --format",
         )
+    _note_skipped(app.output, skipped)
     items = [_item(outcome, copy) for outcome in outcomes]
     answer = Imported(store=str(store.path), created=created, looked=list(map(str, folders)), items=items)
     if app.output.json:
@@ -165,6 +170,15 @@ def _length(path: Path) -> int:
         return 0
 
 
+def _note_skipped(output: Output, files: Sequence[Path]) -> None:
+    """Names files of a folder that were not imported; hidden ones are meant for other programs."""
+    visible = [path for path in files if not path.name.startswith(".")]
+    if visible:
+        paths = ", ".join(safe(str(path)) for path in visible[:_MOST_SKIPPED])
+        more = f" and {len(visible) - _MOST_SKIPPED:,} more" if len(visible) > _MOST_SKIPPED else ""
+        output.note(f"skipped {counted(len(visible), 'file')} in no known format: {paths}{more}")
+
+
 def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
     """What became of a file; `copy` is that of stdin."""
     return struct_of(
@@ -172,7 +186,7 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
         outcome,
         path="-" if outcome.path == copy else str(outcome.path),
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
-        error=phrases.message(outcome.error) if outcome.error else "",
+        error=phrases.message(outcome.error).replace(str(copy), "stdin") if outcome.error else "",
         hint=phrases.hint(outcome.error) if outcome.error else "",
     )
 
@@ -189,8 +203,13 @@ def _print(output: Output, answer: Imported) -> None:
             output.note(f"{safe(item.path)}: {len(item.warnings) - _MOST_WARNINGS} more warnings (--json lists all)")
         if item.error:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
-            failure = item.error if item.path in item.error else f"{item.path}: {item.error}"
+            failure = item.error if item.path in item.error or item.path == "-" else f"{item.path}: {item.error}"
             output.note(f"failed: {safe(failure)}{hint}")
+    if waiting := sum(item.waiting for item in answer.items):
+        output.note(
+            f"{counted(waiting, 'message')} of a last step not imported yet, since a file may still grow: a later "
+            "import takes what is waiting, --final takes it now"
+        )
 
 
 class FileWarning(Item, frozen=True, kw_only=True):

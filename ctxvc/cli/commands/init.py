@@ -9,10 +9,11 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, command, json_option
+from ctxvc.cli.options.values import GivenPath
 
 
 @command("init", "ctxvc init ~/src/project")
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=GivenPath(file_okay=False, path_type=Path))
 @json_option
 @click.pass_obj
 def init(app: App, folder: Path | None) -> None:

@@ -29,11 +29,18 @@ _WRAPPED = {
     **dict.fromkeys(("pi", "opencode"), "its requests pass through ctxvc where that is asked for"),
     **dict.fromkeys(("codex", "gemini", "copilot"), "no extension may change its prompt"),
 }
-_TARGETS = (CLAUDE_CODE, git_hooks.PROJECT, git_hooks.STORE, *_WRAPPED)
+_TARGETS = (CLAUDE_CODE, git_hooks.PROJECT, git_hooks.STORE)
+
+
+class _Target(click.Choice[str]):
+    """What can be installed; only those are offered, but agents that need nothing are known too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in _WRAPPED else super().convert(value, param, ctx)
 
 
 @command("install", "ctxvc install claude-code --user")
-@click.argument("target", metavar="WHAT", type=click.Choice(_TARGETS))
+@click.argument("target", metavar="WHAT", type=_Target(_TARGETS))
 @click.option("--user", "where", flag_value="user", help="For all projects of this user, in ~/.claude/settings.json.")
 @click.option("--project", "where", flag_value="project", default=True,
               help="For this project, in .claude/settings.local.json, which is not shared (default).")  # fmt: skip

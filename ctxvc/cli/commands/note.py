@@ -12,8 +12,8 @@ from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, Sessio
 from ctxvc.cli.app import App, command
 from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.output import counted, safe
-from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, left_out
+from ctxvc.cli.output import counted
+from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, print_left_out
 
 
 @command("note", "ctxvc note -m 'the cache key lacks the tenant' -l decision")
@@ -81,8 +81,7 @@ def note(
             else ""
         )
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
-        for line in left_out("archive", answer.problems):
-            app.output.note(safe(line))
+        print_left_out(app.output, "archive", answer.problems, actor)
         if advice := host_prompt.advice(answer.effect):
             app.output.note(advice)
 

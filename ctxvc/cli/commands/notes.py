@@ -10,7 +10,7 @@ import msgspec
 
 from ctxvc.cli.answers import project_notes
 from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, described, struct_of
-from ctxvc.cli.app import App, all_projects_option, command, complete_scopes, json_option, raise_unreadable
+from ctxvc.cli.app import App, all_projects_option, command, complete_scopes, json_option, not_empty, raise_unreadable
 from ctxvc.cli.output import Output, safe
 from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.session.session import Session
@@ -18,7 +18,7 @@ from ctxvc.store.log.stored_session import StoredSession
 
 
 @command("notes", "ctxvc notes main")
-@click.argument("name", metavar="[SCOPE]", default="", shell_complete=complete_scopes)
+@click.argument("name", metavar="[SCOPE]", default="", shell_complete=complete_scopes, callback=not_empty)
 @click.option("-l", "--label", metavar="LABEL", default="", help="Only those that have this label.")
 @all_projects_option
 @click.option("--project", is_flag=True, help="The project's notes, of all its sessions and people.")

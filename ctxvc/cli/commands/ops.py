@@ -17,7 +17,7 @@ from ctxvc.cli.answers.shared import (
     struct_of,
     table_of,
 )
-from ctxvc.cli.app import App, command, complete_scopes, json_option
+from ctxvc.cli.app import App, command, complete_scopes, json_option, not_empty
 from ctxvc.cli.output import Cell, Column, Styled, Timestamp, Tokens, iso
 from ctxvc.inspection import operation_log
 
@@ -26,7 +26,7 @@ _MOST = 20
 
 
 @command("ops", "ctxvc ops -n 5")
-@click.argument("scope", metavar="[SCOPE]", default="", shell_complete=complete_scopes)
+@click.argument("scope", metavar="[SCOPE]", default="", shell_complete=complete_scopes, callback=not_empty)
 @click.option("-n", "number", metavar="N", type=click.IntRange(min=1), default=_MOST, help=f"At most N ({_MOST}).")
 @json_option
 @click.pass_obj

@@ -23,6 +23,7 @@ from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase
+from ctxvc.store.purge.scrub import KIND
 from ctxvc.store.store import Store
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
@@ -136,7 +137,9 @@ def _answer(report: Report) -> Purged:
 
 
 def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[str]:
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(answer.kinds.items()))
+    kinds = ", ".join(
+        counted(count, "text") if kind == KIND else f"{count} {kind}" for kind, count in sorted(answer.kinds.items())
+    )
     verb = "erased" if answer.done else "would erase"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: none of it is left"
     yield from output.facts(

@@ -11,7 +11,16 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
-from ctxvc.cli.app import App, all_projects_option, command, complete_revisions, json_option, raise_unreadable, write
+from ctxvc.cli.app import (
+    App,
+    all_projects_option,
+    command,
+    complete_revisions,
+    json_option,
+    not_empty,
+    raise_unreadable,
+    write,
+)
 from ctxvc.cli.options.values import time_option
 from ctxvc.errors import BadInput, CtxvcError, NotFound, Refused
 
@@ -25,7 +34,9 @@ _NAMED = 5
 
 
 @command("report", "ctxvc report -o page.html --open")
-@click.argument("subject", metavar="[SESSION|REV|RESULTS]", default="", shell_complete=complete_revisions)
+@click.argument(
+    "subject", metavar="[SESSION|REV|RESULTS]", default="", shell_complete=complete_revisions, callback=not_empty
+)
 @click.option("-o", "--output", "target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
               help="Write to FILE.")  # fmt: skip
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")

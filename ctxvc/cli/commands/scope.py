@@ -7,7 +7,7 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers.shared import Answer, SessionName, described
-from ctxvc.cli.app import App, command, complete_revisions, complete_scopes
+from ctxvc.cli.app import App, command, complete_revisions, complete_scopes, not_empty
 from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options
@@ -24,7 +24,7 @@ interrupt_option = click.option(
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
               help="Why: the departure note; - reads stdin.")  # fmt: skip
 @click.option("--from", "revision", metavar="REV", default="", help="Start from REV: rewind and branch.",
-              shell_complete=complete_revisions)  # fmt: skip
+              shell_complete=complete_revisions, callback=not_empty)  # fmt: skip
 @click.option("--with-messages", is_flag=True, help="Inherit everything, not only pinned blocks and notes.")
 @interrupt_option
 @acting_options
@@ -42,7 +42,7 @@ def scope(app: App, name: str, text: str, revision: str, with_messages: bool, in
 
 
 @command("goto", "ctxvc goto main -m 'it was the clock'")
-@click.argument("name", metavar="NAME", shell_complete=complete_scopes)
+@click.argument("name", metavar="NAME", shell_complete=complete_scopes, callback=not_empty)
 @click.option("-m", "text", metavar="TEXT", required=True, callback=or_text,
               help="Arrival note: what you bring from the scope that you leave; - reads stdin.")  # fmt: skip
 @interrupt_option

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ctxvc.cli.answers.shared import Answer, SessionName, described
-from ctxvc.cli.app import App, command, complete_sessions, json_option
+from ctxvc.cli.app import App, command, complete_sessions, json_option, not_empty
 from ctxvc.cli.output import safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.sharing import indexes, remotes
@@ -17,7 +17,7 @@ from ctxvc.sharing import push as sharing
 
 
 @command("unshare", "ctxvc unshare codex-7")
-@click.argument("name", metavar="SESSION", shell_complete=complete_sessions)
+@click.argument("name", metavar="SESSION", shell_complete=complete_sessions, callback=not_empty)
 @click.argument("remote", metavar="[REMOTE]", default="")
 @click.option("--undo", is_flag=True, help="Share it again, from the next push on.")
 @json_option

@@ -7,13 +7,13 @@ from typing import Annotated
 import click
 
 from ctxvc.cli.answers.shared import Answer, SessionName, described
-from ctxvc.cli.app import App, command, complete_sessions, json_option
+from ctxvc.cli.app import App, command, complete_sessions, json_option, not_empty
 from ctxvc.cli.output import safe
 from ctxvc.store.read.session_name import by_recency
 
 
 @command("use", "ctxvc use codex-7")
-@click.argument("name", metavar="[SESSION]", default="", shell_complete=complete_sessions)
+@click.argument("name", metavar="[SESSION]", default="", shell_complete=complete_sessions, callback=not_empty)
 @click.option("--auto", "is_auto", is_flag=True, help="Go back to the session recorded last.")
 @json_option
 @click.pass_obj

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from ctxvc.cli.app import App, command, complete_revisions
+from ctxvc.cli.app import App, command, complete_revisions, not_empty
 from ctxvc.cli.options.standard_input import or_text
 from ctxvc.cli.verb import Actor, act, acting_options, allow_user, answer_of, blocks_argument
 
@@ -71,7 +71,7 @@ def unpin(ctx: click.Context, blocks: Sequence[str], actor: Actor) -> None:
 @command("undo", "ctxvc undo")
 @click.argument("count", metavar="[N]", type=click.IntRange(1, sys.maxsize), default=None, required=False)
 @click.option(
-    "--to", metavar="OP", default="", shell_complete=complete_revisions,
+    "--to", metavar="OP", default="", shell_complete=complete_revisions, callback=not_empty,
     help="Undo everything since OP: a commit in `ctxvc ops`, +2 for an uncommitted one, or step:5.",
 )  # fmt: skip
 @acting_options

@@ -15,6 +15,7 @@ from ctxvc.cli import phrases
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.hosts import prompt as host_prompt
+from ctxvc.cli.options.values import GivenPath
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.errors import BadInput, CtxvcError, NotFound
@@ -27,7 +28,7 @@ from ctxvc.store.upkeep import retention
 
 
 @command("watch", "ctxvc watch")
-@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[PATHS]...", nargs=-1, type=GivenPath(path_type=Path))
 @click.option("--interval", metavar="SECONDS", type=click.FloatRange(min=0.05), default=5.0, show_default=True,
               help="Time between polls.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Poll once and exit.")

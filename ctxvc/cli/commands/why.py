@@ -51,7 +51,7 @@ def why(app: App, target: str) -> None:
 
 
 def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
-    yield f"{safe(answer.file)}, {counted(answer.count, 'line')}"
+    yield f"{safe(answer.file)}, {counted(answer.count, 'non-blank line')}"
     yield ""
     rows: list[list[Cell]] = []
     for item in answer.conversations:
@@ -60,7 +60,7 @@ def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
             [
                 item.count,
                 Share(item.share),
-                f"{item.session}/{item.scope}" if item.session else item.origin,
+                f"{item.session}/{item.scope}" if item.session else WRITERS[item.origin],
                 item.step if item.session else "",
                 Timestamp(item.time) if item.time else "",
                 ", ".join(ranges[:6]) + (", …" if len(ranges) > 6 else ""),

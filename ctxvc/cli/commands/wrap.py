@@ -141,7 +141,7 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
     from ctxvc.wire.agents import AGENTS, ANY
 
     arguments = ["--" if text == _ANY and place else text for place, text in enumerate(arguments)]
-    if not arguments or arguments == [_ANY]:
+    if not arguments or arguments == [_ANY] or arguments[:2] == [_ANY, ""]:
         raise click.UsageError(f"name an agent: {', '.join(AGENTS)}; or -- COMMAND")
     if arguments[0] == _ANY:
         return ANY, arguments[1:]

@@ -1,4 +1,4 @@
-"""Values on the command line: numbers of tokens (`32000`, `32k`), times (`2026-02-10T14:30`, `2 hours ago`)."""
+"""Values on the command line: numbers of tokens (`32000`, `32k`), times (`2026-02-10T14:30`, `2 hours ago`), paths."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 else:  # before click 8.3 the class takes no type
     _Integer = _Text = click.ParamType
 
+#: Why an empty name or path is refused: without it a command would act on what stands for none.
+EMPTY = "it is empty, as from a variable that is not set"
 _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([km]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
@@ -52,6 +54,16 @@ def written(tokens: int) -> str:
 def time_option(name: str, help: str, metavar: str = "TIME") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`--since` or `--until`: the time as ISO 8601 in UTC, empty if it is not given."""
     return click.option(name, metavar=metavar, default="", type=_Time(), help=help)
+
+
+class GivenPath(click.Path):
+    """A path of a file or a folder. An empty one would be the working folder, and is wrong usage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. Raises: click.BadParameter."""
+        if value == "":
+            self.fail(EMPTY, param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _Time(_Text):

@@ -34,6 +34,8 @@ _COLORS = {
 }  # fmt: skip
 
 _FIELD = re.compile(r"\{([a-z]{0,20})\}")
+#: What looks like a field whose brace was not closed.
+_OPEN_FIELD = re.compile(r"\{([a-z]{1,20})(?![a-z}])")
 
 #: The fields of a template, and what each is.
 FIELDS = (
@@ -114,6 +116,9 @@ def formatted(template: str, moment: Moment) -> str:
             )
         return display.one_line(values[match[1]], _LONGEST)
 
+    for match in _OPEN_FIELD.finditer(template):
+        if match[1] in values:
+            raise BadInput(f"--format: {match[0]} has no closing brace", hint=f"write {match[0]}}}")
     return _FIELD.sub(value, template.replace("\\t", "\t").replace("\\n", "\n"))
 
 

@@ -20,6 +20,8 @@ _SIGNS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 
 def is_bundle(path: Path) -> bool:
     """Whether the file is a git bundle."""
+    if not path.is_file():
+        return False  # a pipe might never answer
     try:
         with path.open("rb") as file:
             return file.read(len(_SIGNS[0])) in _SIGNS
