@@ -49,6 +49,26 @@ def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
     assert "and on" in ran(run, "log", "--session", "task", folder=project).stdout
 
 
+def test_a_name_that_another_store_has_on_a_remote_is_refused(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    ran(run, "init", folder=other)
+
+    refused = run("remote", "add", server, "--as", "laptop", "--yes", folder=other)
+    assert refused.exit_code == 1 and "another store pushes to origin as laptop" in refused.stderr
+    assert "no remotes" in ran(run, "remote", folder=other).stdout
+    ran(run, "remote", "add", server, "--as", "desktop", "--yes", folder=other)
+
+    # A store knows what it pushed itself, also where it has forgotten the remote.
+    for forgets in (False, True):
+        if forgets:
+            ran(run, "remote", "remove", "origin", folder=project)
+        ran(run, "remote", "add", server, "--yes", folder=project)
+        ran(run, "pull", folder=project)
+        ran(run, "push", folder=project)
+
+
 @pytest.mark.slow
 def test_everybodys_sessions_are_listed_without_fetching_them(
     run: Run, project: Path, server: Path, other: Path
