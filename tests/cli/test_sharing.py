@@ -88,6 +88,17 @@ def test_everybodys_sessions_are_listed_without_fetching_them(
     assert run("sessions", "--remote", folder=other).exit_code == 1
 
 
+def test_nobody_is_advised_to_pull_what_was_purged_here(run: Run, project: Path, server: Path) -> None:
+    shared(run, project, server)
+    ran(run, "sessions", "--remote", folder=project)
+    ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+
+    result = run("grep", "--all", "careful engineer", folder=project)
+    assert "not searched" not in result.stderr and "ctxvc pull" not in result.stderr
+    listed = ran(run, "sessions", "--remote", folder=project)
+    assert "purged here" in listed.stdout and "ctxvc pull" not in listed.stderr
+
+
 def test_a_path_is_the_same_remote_from_every_folder(run: Run, project: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "near.git")], check=True)
     (project / "src").mkdir()
