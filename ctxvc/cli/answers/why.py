@@ -250,14 +250,14 @@ def _file_lines(folder: Path, store: Store, code: Code) -> list[Line]:
     if not name:
         raise NotFound(f"{path} is not in a git repository", hint="name a file of a project, or a commit")
     with Progress("searching", 0) as progress:
-        known = code_history.history(path.parent, name, "HEAD")
-        former = code_history.former_names(known)
+        in_git = code_history.history(path.parent, name, "HEAD")
+        former = code_history.former_names(in_git)
         by_name = origins.recorded_edits(store, store.sessions(), {name, *former}, progress.add)
     edits = origins.along_renames(by_name, name, former)
     since = origins.first_edit(edits)
     if since is None:
         return []
-    history = code_history.versions(path.parent, known, since)
+    history = code_history.versions(path.parent, in_git, since)
     text = path.read_bytes()[: code_history.LARGEST].decode("utf-8", "replace")
     if not history or split(history[-1].text) != split(text):
         now = store.now()
