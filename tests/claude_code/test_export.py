@@ -591,7 +591,7 @@ def test_installed_where_the_host_finds_it_and_never_over_another(held: tuple[Pa
     path = folder / f"{session}.jsonl"
 
     assert (code, told) == (0, f"cd {project} && claude --resume {session}\n")
-    assert "9 lines are taken unchanged" in notes
+    assert "9 lines copied unchanged" in notes
     assert path.stat().st_mode & 0o777 == 0o600
     assert run(project, *export)[1] == told  # it stands there as it is
     with path.open("a") as file:
