@@ -272,9 +272,7 @@ _TABLE = {
     "clone-bundle": Texts("`ctxvc clone FILE DIR` makes a store from it in another folder"),
     "share-theirs": Texts("nothing of it was pulled; run `ctxvc verify` in the store that pushed it"),
     "share-forget": Texts("delete that file, then `ctxvc remote add ADDRESS`"),
-    "share-name": Texts(
-        "if this is a copy of that store, give it a name of its own: `ctxvc remote add {address} --as NAME`"
-    ),
+    "share-name": Texts("give this store a name of its own: `ctxvc remote add {address} --as NAME`"),
     "share-accept": Texts(
         "`ctxvc pull --accept-purge` erases it here too; until then nothing is pulled or pushed",
         model="a person has to accept the purge",

@@ -172,7 +172,10 @@ def _print_remarks(app: App, exported: Resumable, transcript: Path | None) -> No
     elif transcript:
         app.output.note(f"written from scratch: this revision is not an unedited part of {safe(str(transcript))}")
     else:
-        app.output.note("written from scratch: the transcript it was recorded from was not found (--recorded FILE)")
+        app.output.note(
+            "written from scratch: the transcript it was recorded from is not among Claude Code's own; to keep its "
+            "lines: `ctxvc export --format claude-code --install --recorded FILE`"
+        )
     if exported.thinking:
         blocks = counted(exported.thinking, "thinking block")
         app.output.note(f"left out: {blocks}: a provider accepts thinking only in the context it was signed in")

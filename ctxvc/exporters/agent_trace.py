@@ -129,7 +129,7 @@ def _lines(top: Path, name: str, head: str, recorded: Sequence[RecordedEdit]) ->
     since = why.first_edit(recorded)
     if since is None:
         return []
-    history = code_history.versions(top, name, head, since)
+    history = code_history.versions(top, code_history.history(top, name, head), since)
     return why.lines_of(history, recorded) if history and history[-1].text else []
 
 

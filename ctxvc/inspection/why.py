@@ -111,8 +111,21 @@ def recorded_edits(
                     edit = Edit(own, started, ended, *((text, unread_text) if name in doubtful else ()))
                     edits[name].append(RecordedEdit(place, own[0].path if own else "", edit))
     for own_edits in edits.values():
-        own_edits.sort(key=lambda edit: (edit.edit.ended, edit.place.session, edit.place.row.number))
+        own_edits.sort(key=_order)
     return edits
+
+
+def along_renames(
+    edits: Mapping[str, Sequence[RecordedEdit]], name: str, former: Mapping[str, int]
+) -> list[RecordedEdit]:
+    """The edits of a file under its name, and those under each `former` one up to the time until which it had that."""
+    earlier = (edit for path, until in former.items() for edit in edits[path] if edit.edit.started <= until + SLACK)
+    by_call = {(edit.place.address, edit.edit): edit for edit in (*edits[name], *earlier)}
+    return sorted(by_call.values(), key=_order)
+
+
+def _order(edit: RecordedEdit) -> tuple[int, str, int]:
+    return edit.edit.ended, edit.place.session, edit.place.row.number
 
 
 def _calls(places: Iterable[Place]) -> Iterable[Place]:

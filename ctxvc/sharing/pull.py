@@ -62,15 +62,20 @@ _ALL = choice()
 def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = False) -> Pulled:
     """Takes in what other clones pushed. Interrupted anywhere, the next one goes on.
 
-    Raises: Refused if a purge is to be accepted first; Unreachable, CtxvcError. What is damaged is not taken.
+    Raises: Refused if a purge is to be accepted first, or another store has this clone's name; Unreachable, CtxvcError.
+    What is damaged is not taken.
     """
     remote = remotes.find(store, name)
     with locked(store.path / "ctxvc" / "lock" / f"_pull-{remote.name}"):
         gc.flush(store)
         is_first = not store.sessions()
         theirs = indexes.fetch(remote.address, ask=ask)
+        own = remotes.clone_name(store)
+        there = theirs.commits.get(own, "")
+        if there not in (remote.pushed, remote.pushing):  # a push may have moved it meanwhile
+            remotes.check_own(remotes.find(store, remote.name), own, there)
         purges.check_pull(store, remote.address, theirs, ask=ask)
-        course = _Course(store, remote.address, remotes.clone_name(store), carried.own(store).erased, ask)
+        course = _Course(store, remote.address, own, carried.own(store).erased, ask)
         course.ignored += theirs.ignored
         offers = []
         for clone, index in sorted(theirs.clones.items()):

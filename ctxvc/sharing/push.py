@@ -76,10 +76,7 @@ def _push(
 ) -> Pushed:
     clone = remotes.clone_name(store)
     before = theirs.commits.get(clone, "")
-    if before and before not in (remote.pushed, remote.pushing):
-        raise Refused(
-            f"another store pushes to {remote.name} as {clone}", hint=Phrase("share-name", address=remote.address)
-        )
+    remotes.check_own(remote, clone, before)
     purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
     large = large_bodies(store, index, theirs)

@@ -149,6 +149,28 @@ def update(store: Store, remote: Remote) -> Remote:
     return remote
 
 
+def check_own(remote: Remote, clone: str, there: str) -> None:
+    """Raises: Refused if the index `there`, which the remote has under this store's name, is another store's."""
+    if there and there not in (remote.pushed, remote.pushing):
+        raise Refused(
+            f"another store pushes to {remote.name} as {clone}", hint=Phrase("share-name", address=remote.address)
+        )
+
+
+def recognised(store: Store, remote: Remote, clone: str = "", *, ask: bool = False) -> Remote:
+    """The remote with what it has of this store under the name `clone`, by default this store's own.
+
+    Raises: Refused if another store is called so there; as `transport.refs`.
+    """
+    clone = clone or clone_name(store)
+    ref = f"{index.REFS}{clone}"
+    there = transport.refs(remote.address, ref, ask=ask).get(ref, "") if clone else ""
+    if there and there in store.repository:  # pushed from here, before the remote was forgotten
+        remote = msgspec.structs.replace(remote, pushed=there)
+    check_own(remote, clone, there)
+    return remote
+
+
 def remove(store: Store, name: str) -> Remote:
     """Forgets a remote; what was pushed there stays there. Raises: NotFound."""
     state = _state(store)

@@ -109,9 +109,14 @@ def live_format(agent: str) -> str:
     return f"{agent}{_LIVE}"
 
 
+def is_live(source: Source | None) -> bool:
+    """Whether a session is recorded while a program runs, and there is no file of it to import."""
+    return source is not None and source.format.endswith(_LIVE)
+
+
 def lacks_nothing(source: Source | None) -> bool:
     """Whether a session is recorded with all that its model sees, as it is between an agent and its model."""
-    return source is not None and source.format.endswith(_LIVE) and not source.missing
+    return source is not None and is_live(source) and not source.missing
 
 
 @cache

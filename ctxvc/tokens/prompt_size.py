@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.dashboard import Cost
+from ctxvc.errors import Damaged
 from ctxvc.store.format import lacks_nothing
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import PROMPT, Entry, Snapshot, sent_prompt
@@ -148,7 +150,10 @@ def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int,
 
 
 def counted_sizes(store: Store, commit: str) -> list[int]:
-    """The sizes of the newest prompts that the provider counted, oldest first."""
-    entries = islice(revision.history(store, commit), _MOST)
-    sizes = [models.usage_of(entry.usage).prompt for entry in entries if entry.op == "step"]
-    return [tokens for tokens in reversed(sizes) if tokens]
+    """The sizes of the newest prompts that the provider counted, oldest first; none before a damaged commit."""
+    sizes: list[int] = []
+    with suppress(Damaged):  # what the prompt is now does not depend on it
+        for entry in islice(revision.history(store, commit), _MOST):
+            if entry.op == "step" and (tokens := models.usage_of(entry.usage).prompt):
+                sizes.append(tokens)
+    return sizes[::-1]

@@ -618,7 +618,7 @@ def test_without_its_transcript_it_is_written_anew(held: tuple[Path, Path], tmp_
     away = shutil.move(folder / f"{SESSION}.jsonl", tmp_path / "away.jsonl")
 
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl")
-    assert "written from scratch" in notes
+    assert "written from scratch" in notes and "--install --recorded FILE`" in notes
     assert "3 thinking blocks" in notes
     _, _, notes = run(project, "export", "--format", "claude-code", "-o", "x.jsonl", "--recorded", str(away))
     assert "11 lines copied unchanged" in notes

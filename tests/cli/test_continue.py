@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def test_a_budget_makes_room_in_a_scope_of_its_own(run: Run, project: Path) -> N
     scopes = json.loads(run("scopes", "--json", folder=project).stdout)["items"]
 
     assert (written.exit_code, again.exit_code) == (0, 0), written.stderr
+    noted = re.search(r"tokens freed; the prompt is ~?(\S+) tokens now: `ctxvc (status demo/for-pi)`", written.stderr)
+    assert noted and noted[1] in run(*noted[2].split(), folder=project).stdout
     assert [scope["name"] for scope in scopes][-2:] == ["for-pi", "for-pi-2"]
     assert run("status", "--json", folder=project).stdout == before
 

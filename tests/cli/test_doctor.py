@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.claude_code import requests
+from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.plan import Action, Plan
 from ctxvc.recording import git_hooks, log, places
 from ctxvc.store import pending_plans
@@ -410,3 +411,23 @@ def test_a_damaged_vocabulary_is_a_problem(
     monkeypatch.setattr("ctxvc.tokens.count.VOCABULARY", tmp_path / "words.xz")
     (told,) = items(run, project, "tokenizer")
     assert told["level"] == "problem"
+
+
+@pytest.mark.parametrize(
+    ("form", "mend", "adds"),
+    [("claude-code", "ctxvc import --final", False), ("claude-code-live", "", True), ("", "", False)],
+)
+def test_an_open_step_has_the_advice_of_how_it_was_recorded(
+    run: Run, project: Path, form: str, mend: str, adds: bool
+) -> None:
+    with opened(project) as store:
+        source = Source(format=form, id="11111111-aaaa") if form else None
+        store.create_session("open", source=source)
+        with StoredSession.open(store, "open") as stored:
+            stored.append(human("Go."))
+            stored.append(reply("", "t1"))
+
+    (told,) = items(run, project, "session open")
+
+    assert told["mend"] == mend
+    assert ("the agent's next request completes it" in told["found"]) == adds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ from ctxvc.inspection import usage
 from ctxvc.inspection.diff import difference
 from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.read import address as addresses
 from ctxvc.store.read import revision as revisions
 from ctxvc.store.store import Store
 from ctxvc.tokens import media
 from ctxvc.tokens.meter import Meter
 from tests.cli.conftest import Run
+from tests.making.damage import object_at
 
 # --- addresses
 
@@ -313,6 +316,26 @@ def test_an_empty_context_has_no_shares(run: Run, tmp_path: Path) -> None:
 def test_damaged_arguments_of_a_call_are_of_no_file(store: Store) -> None:
     for arguments in (b"[1,2]", b'{"path":7}', b'{"path":""}', b'"x"'):
         assert usage._file(arguments) == ""
+
+
+def test_what_shows_the_prompt_of_now_needs_no_commit_of_long_ago(run: Run, project: Path) -> None:
+    store = project / FOLDER
+    for pack in [*(store / "objects/pack").glob("*.pack")]:
+        data = pack.read_bytes()
+        for part in pack.parent.glob(f"{pack.stem}.*"):
+            part.unlink()
+        subprocess.run(["git", f"--git-dir={store}", "unpack-objects", "-q"], input=data, check=True)
+    with Store(store) as opened:
+        oldest = [*opened.first_parents(opened.tips("demo")["main"])][-1]
+        shown = {words: run(*words.split(), folder=project).stdout for words in ("status --all", "context", "prompt")}
+        object_at(opened, oldest).unlink()
+
+    assert run("log", folder=project).exit_code == 3
+    assert run("gc", folder=project).exit_code == 3
+    for words, before in shown.items():
+        result = run(*words.split(), folder=project)
+        assert (result.exit_code, result.stdout) == (0, before), words
+    assert run("recover", "B1", folder=project).exit_code == 0
 
 
 # --- the doctor

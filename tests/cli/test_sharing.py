@@ -49,6 +49,26 @@ def test_sessions_go_to_another_machine_and_a_run_goes_on_there(
     assert "and on" in ran(run, "log", "--session", "task", folder=project).stdout
 
 
+def test_a_name_that_another_store_has_on_a_remote_is_refused(
+    run: Run, project: Path, server: Path, other: Path
+) -> None:
+    shared(run, project, server)
+    ran(run, "init", folder=other)
+
+    refused = run("remote", "add", server, "--as", "laptop", "--yes", folder=other)
+    assert refused.exit_code == 1 and "another store pushes to origin as laptop" in refused.stderr
+    assert "no remotes" in ran(run, "remote", folder=other).stdout
+    ran(run, "remote", "add", server, "--as", "desktop", "--yes", folder=other)
+
+    # A store knows what it pushed itself, also where it has forgotten the remote.
+    for forgets in (False, True):
+        if forgets:
+            ran(run, "remote", "remove", "origin", folder=project)
+        ran(run, "remote", "add", server, "--yes", folder=project)
+        ran(run, "pull", folder=project)
+        ran(run, "push", folder=project)
+
+
 @pytest.mark.slow
 def test_everybodys_sessions_are_listed_without_fetching_them(
     run: Run, project: Path, server: Path, other: Path
@@ -66,6 +86,17 @@ def test_everybodys_sessions_are_listed_without_fetching_them(
     assert [item["state"] for item in again if item["name"] == items[0]["name"]] == ["here"]
     server.rename(server.with_name("away"))
     assert run("sessions", "--remote", folder=other).exit_code == 1
+
+
+def test_nobody_is_advised_to_pull_what_was_purged_here(run: Run, project: Path, server: Path) -> None:
+    shared(run, project, server)
+    ran(run, "sessions", "--remote", folder=project)
+    ran(run, "purge", "--text", "careful engineer", "--yes", folder=project)
+
+    result = run("grep", "--all", "careful engineer", folder=project)
+    assert "not searched" not in result.stderr and "ctxvc pull" not in result.stderr
+    listed = ran(run, "sessions", "--remote", folder=project)
+    assert "purged here" in listed.stdout and "ctxvc pull" not in listed.stderr
 
 
 def test_a_path_is_the_same_remote_from_every_folder(run: Run, project: Path, tmp_path: Path) -> None:

@@ -126,6 +126,27 @@ def test_a_whole_file_is_told_by_conversation(run: Run, app: Path) -> None:
     assert run("why", "src", folder=app).exit_code == 1
 
 
+def test_a_file_that_was_renamed_is_still_of_its_edits(run: Run, app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ctxvc.inspection.why.SLACK", 0)  # all of it is within a minute
+    commit(app, {"src/login.py": LOGIN}, at=time(4))
+    in_git(app, "mv", "src/login.py", "src/größe.py")
+    in_git(app, "commit", "-q", "-m", "a name", at=time(5))
+    in_git(app, "mv", "src/größe.py", "src/neu.py")
+    in_git(app, "commit", "-q", "-m", "another name", at=time(6))
+
+    assert [(call["step"], call["path"]) for call in why(run, app, "src/neu.py:2")["calls"]] == [
+        (1, f"{app}/src/login.py")
+    ]
+    assert "work/main" in run("why", "src/neu.py", folder=app).stdout
+
+    # A person adds to it what a call wrote later into the former path: that was another file.
+    commit(app, {"src/neu.py": LOGIN + KEYS}, at=time(12))
+    told = json.loads(run("why", "src/neu.py", "--json", folder=app).stdout)
+    assert [(item["origin"], item["step"], item["count"]) for item in told["conversations"]] == [
+        ("agent", 1, 2), ("human", 0, 2)
+    ]  # fmt: skip
+
+
 def test_a_line_that_is_not_committed_is_of_its_edit_too(run: Run, app: Path) -> None:
     commit(app, {"src/login.py": "# nothing\n"})
     (app / "src" / "login.py").write_text("# nothing\n" + LOGIN)

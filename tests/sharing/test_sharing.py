@@ -163,8 +163,9 @@ def test_two_stores_cannot_have_one_name(anna: Clone, tmp_path: Path, server: Pa
     twin.say("other")
     before = refs(server)
 
-    with pytest.raises(Refused, match="another store pushes"):
-        twin.push()
+    for operation in (twin.push, twin.pull):
+        with pytest.raises(Refused, match="another store pushes"):
+            operation()
 
     assert refs(server) == before
 

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
-from ctxvc.errors import Conflict, CtxvcError, Refused
+from ctxvc.errors import Conflict, CtxvcError, Damaged, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.checkout import checkout
@@ -200,15 +200,29 @@ def test_a_writer_goes_on_after_the_refs_were_packed(full: Store) -> None:
     assert found(full) == []
 
 
-def test_a_damaged_store_is_left_as_it_is(loose: Store) -> None:
-    object_at(loose, "demo/main:blocks/00/00/B9.txt").unlink()
+@pytest.mark.parametrize("what", ["demo/main", "demo/main^{tree}", "demo/main:blocks/00/00/B9.txt"])
+@pytest.mark.parametrize("flips", [True, False])
+def test_a_damaged_store_is_left_as_it_is(loose: Store, what: str, flips: bool) -> None:
+    damaged = object_at(loose, what)
+    data = bytearray(damaged.read_bytes())
+    damaged.unlink()
+    if flips:
+        data[-8] ^= 0x55
+        damaged.write_bytes(data)
     before = objects(loose)
 
-    with pytest.raises(CtxvcError, match="git repack failed") as failure:
+    with pytest.raises(Damaged, match="git repack failed") as failure:
         gc(loose)
 
-    assert "ctxvc verify" in failure.value.hint
+    assert "ctxvc verify" in failure.value.hint and "nothing is lost" not in failure.value.hint
     assert objects(loose) == before
+
+
+def test_a_gc_that_fails_for_another_reason_speaks_of_no_damage(loose: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_REPACK", ("repack", "-q", "--no-such-option"))
+    with pytest.raises(CtxvcError, match="git repack failed") as failure:
+        gc(loose)
+    assert failure.value.exit_code == 1 and "ctxvc verify" in failure.value.hint
 
 
 def test_sizes_say_where_the_bytes_are(full: Store) -> None:

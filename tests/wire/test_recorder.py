@@ -119,6 +119,23 @@ def test_each_body_is_in_the_store_as_it_was_sent(store: Path, record: Any) -> N
     ]
 
 
+def test_a_step_that_waits_for_results_is_as_exact_as_one_that_is_complete(store: Path, record: Any) -> None:
+    sent = asked(TWO[:1], ONE[1], 0)
+    record([sent])
+
+    with Store(store) as opened:
+        (session,) = opened.sessions()
+        with StoredSession.open(opened, session) as stored:
+            snapshots = [revision.resolve(opened, stored, name) for name in ("HEAD", "step:1")]
+            assert stored.waiting()
+            assert [sent_body(stored, snapshot) for snapshot in snapshots] == [sent.body] * 2
+            assert [revision.exactness(opened, snapshot) for snapshot in snapshots] == ["exact"] * 2
+            stored.finish()
+            assert revision.exactness(opened, revision.now(stored)) == "exact"
+            before = revision.resolve(opened, stored, "step:0")
+            assert revision.exactness(opened, before) == "reconstructed"
+
+
 @pytest.mark.parametrize("cut", range(1, 4))
 def test_a_recorder_goes_on_where_another_ended(store: Path, record: Any, cut: int) -> None:
     history = [

@@ -216,7 +216,9 @@ class RemoteSession(Item, frozen=True, kw_only=True):
     started: TimeText
     tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
     scopes: Annotated[int, described("number of scopes")]
-    state: Annotated[str, described("`here`, `not here`, or `newer there`"), Column("state", cell=_place)]
+    state: Annotated[
+        str, described("`here`, `not here`, `newer there`, or `purged here`"), Column("state", cell=_place)
+    ]
 
 
 class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):

@@ -251,11 +251,14 @@ def _file_lines(folder: Path, store: Store, code: Code) -> list[Line]:
     if not name:
         raise NotFound(f"{path} is not in a git repository", hint="name a file of a project, or a commit")
     with Progress("searching", 0) as progress:
-        edits = origins.recorded_edits(store, store.sessions(), [name], progress.add)[name]
+        in_git = code_history.history(path.parent, name, "HEAD")
+        former = code_history.former_names(in_git)
+        by_name = origins.recorded_edits(store, store.sessions(), {name, *former}, progress.add)
+    edits = origins.along_renames(by_name, name, former)
     since = origins.first_edit(edits)
     if since is None:
         return []
-    history = code_history.versions(path.parent, name, "HEAD", since)
+    history = code_history.versions(path.parent, in_git, since)
     text = path.read_bytes()[: code_history.LARGEST].decode("utf-8", "replace")
     if not history or split(history[-1].text) != split(text):
         now = store.now()
@@ -274,7 +277,7 @@ def _commit_lines(folder: Path, store: Store, code: Code) -> list[tuple[str, int
         since = origins.first_edit(edits[name])
         if since is None:
             continue
-        history = code_history.versions(top, name, code.commit, since)
+        history = code_history.versions(top, code_history.history(top, name, code.commit), since)
         if history and history[-1].commit == code.commit:
             lines = enumerate(origins.lines_of(history, edits[name]), 1)
             newest = len(history) - 1

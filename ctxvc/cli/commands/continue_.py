@@ -108,10 +108,17 @@ def _within(app: App, revision: str, agent: str, budget: int, spec: str) -> str:
         with Session(stored, actor="user", policy=policy, meter=app.meter(store, stored.ledger())) as session:
             view = unasked(session.view())
             view = replace(view, budget=check(Budget(budget, view.budget.reserve, view.budget.ladder)))
+            before = session.used()
             session.commit(ask_plan(policy, view), roll_up=True)
-            if (tokens := session.used()) > budget:
-                app.output.note(f"the prompt still has {tokens:,} tokens: nothing else may leave it")
-        return f"{snapshot.session}/{name}"
+            tokens = session.used()
+        place = f"{snapshot.session}/{name}"
+        freed, after = map(app.output.estimate, (before - tokens, tokens))
+        app.output.note(
+            f"{freed} tokens freed; the prompt is {after} tokens now: `ctxvc status {place}` shows what left"
+        )
+        if tokens > budget:
+            app.output.note("nothing else may leave it")
+        return place
 
 
 def _snapshot(app: App, store: Store, revision: str) -> Snapshot:

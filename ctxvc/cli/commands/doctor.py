@@ -406,8 +406,10 @@ def _purged(store: Store) -> Iterator[DoctorItem]:
 def _session(store: Store, name: str) -> Iterator[DoctorItem]:
     stored = StoredSession.for_reading(store, name)
     if waiting := stored.waiting():
-        mend = "ctxvc import --final" if stored.ledger().meta.source else ""
+        source = stored.ledger().meta.source
+        mend = "ctxvc import --final" if source and not fmt.is_live(source) else ""
         finding = f"{counted(waiting, 'record')} of an open step not committed yet, safe in the journal"
+        finding += "; the agent's next request completes it" if fmt.is_live(source) else ""
         yield _note(f"session {name}", finding, mend)
     if pending := pending_plans.pending(store, name):
         finding = f"{counted(len(pending), 'plan')} pending: {', '.join(plan.id for plan in pending[:8])}"

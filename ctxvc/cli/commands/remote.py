@@ -90,7 +90,9 @@ def remote(
     with app.store() as store:
         chosen = tuple(app.resolved(store, session) for session in sessions)
         former = next((item for item in remotes.every(store) if item.name == name and item.address == target), None)
-        entry = former or Remote(name=name, address=target)
+        entry = remotes.recognised(
+            store, former or Remote(name=name, address=target), clone, ask=app.may_ask
+        )  # fmt: skip
         added = remotes.add(
             store, msgspec.structs.replace(entry, sends=True, sessions=chosen, since=since), clone
         )  # fmt: skip

@@ -24,10 +24,13 @@ from ctxvc.sharing.index import SessionEntry
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.sharing.pull import Arrival
 from ctxvc.sharing.remotes import Remote
+from ctxvc.store.purge import carried
 from ctxvc.store.store import Store
 
 #: The most sessions that a note names.
 _NAMED = 5
+#: The states of sessions that a pull takes in.
+_ELSEWHERE = ("not here", "newer there")
 
 
 def show(app: App, name: str, *, notes: bool) -> None:
@@ -43,7 +46,7 @@ def show(app: App, name: str, *, notes: bool) -> None:
         return
     for reason in theirs.ignored[:20]:
         app.output.note(f"left out: {safe(reason)}")
-    if any(item.state != "here" for item in items):
+    if any(item.state in _ELSEWHERE for item in items):
         app.output.note("`ctxvc show SESSION --remote` lists its blocks; `ctxvc pull --only SESSION` takes it in; then "
                         "`log`, `grep --all`, `ask` and `why` have it")  # fmt: skip
 
@@ -69,7 +72,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
             if fresh:
                 raise
             continue  # a search is not for remotes: without a cache there is nothing to note
-        elsewhere = [item for item in _items(store, theirs) if item.state != "here"]
+        elsewhere = [item for item in _items(store, theirs) if item.state in _ELSEWHERE]
         if elsewhere:
             names = ", ".join(item.name for item in elsewhere[:_NAMED]) + (", …" if len(elsewhere) > _NAMED else "")
             count = f"{counted(len(elsewhere), 'session')} of {remote.name}"
@@ -106,6 +109,7 @@ def fetched(app: App, remote: Remote) -> Indexes:
 
 def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
     """Each session once, by the clone that has the newest of it."""
+    erased = carried.own(store).erased
     items = [
         struct_of(
             RemoteSession,
@@ -114,14 +118,16 @@ def _items(store: Store, theirs: Indexes) -> list[RemoteSession]:
             clone=newest.clone,
             clones=list(newest.clones),
             scopes=len(newest.entry.scopes),
-            state=_state(store, newest.entry),
+            state=_state(store, newest.entry, erased),
         )
         for name, newest in indexes.newest(theirs).items()
     ]
     return sorted(items, key=lambda item: item.updated, reverse=True)
 
 
-def _state(store: Store, session: SessionEntry) -> str:
+def _state(store: Store, session: SessionEntry, erased: frozenset[str]) -> str:
+    if not erased.isdisjoint(session.scopes.values()):
+        return "purged here"
     if not store.has(session.name):
         return "not here"
     return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"

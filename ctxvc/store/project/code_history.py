@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,21 +38,31 @@ def name_in_project(path: Path) -> str:
     return f"{prefix[0]}{path.name}" if "true" in prefix[1:] else ""
 
 
-def versions(folder: Path, name: str, revision: str, since: int) -> list[FileVersion]:
-    """A file's versions, oldest first, along first parents and renames; `folder` is anywhere in the project.
+#: The versions of a file without their texts, newest first, each with whether its commit has the file.
+History = list[tuple[FileVersion, bool]]
 
-    `since` is the time of the first one that matters: of those committed before it, only the last is given. Empty if
-    git does not know the file at `revision`.
+
+def versions(folder: Path, history: History, since: int) -> list[FileVersion]:
+    """The versions of a `history`, oldest first; `folder` is anywhere in the project.
+
+    `since` is the time of the first one that matters: of those committed before it, only the last is given.
     """
-    entries = _entries(folder, name, revision)
-    recent = list(takewhile(lambda entry: entry[0].committed >= since, entries))
-    chosen = entries[: len(recent) + 1][::-1]
+    recent = list(takewhile(lambda entry: entry[0].committed >= since, history))
+    chosen = history[: len(recent) + 1][::-1]
     texts = _texts(folder, [f"{version.commit}:{version.name}" for version, exists in chosen if exists])
     return [version._replace(text=next(texts, "") if exists else "") for version, exists in chosen]
 
 
-def _entries(folder: Path, name: str, revision: str) -> list[tuple[FileVersion, bool]]:
-    """The versions without their texts, newest first, and whether the commit has the file."""
+def former_names(history: History) -> dict[str, int]:
+    """The paths that a file had before it was renamed, each with the time of the commit that renamed it."""
+    renames = [
+        (before.name, after.committed) for (after, _), (before, _) in pairwise(history) if before.name != after.name
+    ]
+    return dict(reversed(renames))
+
+
+def history(folder: Path, name: str, revision: str) -> History:
+    """A file's versions along first parents and renames; empty if git does not know the file at `revision`."""
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     output = of_project(
         Path(top or folder), "log", "--first-parent", "--diff-merges=first-parent", "--follow", "-z",

@@ -235,6 +235,12 @@ def exactness(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Litera
     """
     if snapshot.ledger.meta.source is None:
         return "exact"
+    stored = StoredSession.for_reading(store, snapshot.session, snapshot.scope) if snapshot.waiting else None
+    for waiting in reversed(stored.waiting_changes(snapshot.scope) if stored else ()):
+        if not waiting.step and not sent:
+            return "reconstructed"
+        if waiting.step and any(path.startswith(f"{fmt.BODY}/") for path, _ in waiting.files):
+            return "exact"
     for change in history(store, snapshot.commit):
         if change.trailers.get("Ctxvc-Op") == "step":
             is_exact = PROMPT in change.trailers or store.reader.pieces(change.commit)
@@ -272,6 +278,8 @@ def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
     current = stored.ledger().meta.counters.step
     if not 0 <= step <= current:
         raise NotFound(f"no step {step} in {stored.name}/{stored.scope}", hint=f"its newest step is {current}")
+    if step == current:  # it may have no commit yet
+        return now(stored)
     for commit in store.first_parents(stored.tip()):
         if store.reader.meta(commit).counters.step <= step:
             return at(store, commit)

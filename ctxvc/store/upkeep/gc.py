@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -144,10 +145,18 @@ def is_waiting(store: Store, session: str) -> bool:
     return bool(records or tail.damage)
 
 
+#: What git says of an object that is not there as a whole, and of nothing else that can go wrong as it packs.
+_DAMAGE = re.compile(
+    r"corrupt|bad (packed |tree )?object|unable to read|Could not read [0-9a-f]{40}|missing (blob|tree|commit)|inflate:"
+)
+
+
 def _git(store: Store, lock: int, *arguments: str) -> None:
     try:
         program.run(store.path, *arguments, inherit=(lock,))
     except CtxvcError as error:
+        if _DAMAGE.search(str(error)):
+            raise Damaged(f"the store is damaged, and left as it is: {error}", hint=Phrase("verify")) from error
         raise CtxvcError(str(error), hint=Phrase("verify-gc")) from error
 
 
