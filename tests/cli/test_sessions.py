@@ -140,8 +140,11 @@ def test_a_guess_is_no_longer_kept_once_the_blocks_are_counted(run: Run, tmp_pat
         return json.loads(run("sessions", "--json", folder=tmp_path).stdout)["items"][0]
 
     with create(tmp_path / FOLDER) as store:
-        ingest(store, [Opened(format="pi", source="s", name="s"), said("user", *TEXT, at=1)], final=True)
-    assert item()["estimated"] and item()["estimated"]
+        reply = text_part("done", "assistant", "model")
+        later = text_part("and this: " + 20_000 * "word ", "user", "human")  # in no prompt yet
+        messages = [said("user", *TEXT, at=1), said("assistant", reply, at=2), said("user", later, at=3)]
+        ingest(store, [Opened(format="pi", source="s", name="s"), *messages], final=True)
+    assert item()["estimated"] and item()["used"] < 100
     status = json.loads(run("status", "--json", folder=tmp_path).stdout)
     assert not item()["estimated"]
     assert {name: item()[name] for name in ("used", "window", "percent", "by_provider")} == {

@@ -244,12 +244,15 @@ class _Reader:
             system=system, tools=tools, waiting=int(_is_waiting(self.store, meta.session)),
         )  # fmt: skip
         call, _ = prompt_size.newest(self.store, snapshot)
-        if call is not None and call.usage.prompt and prompt_size.still_holds(call, at.ledger):
+        if call is not None and not prompt_size.still_holds(call, at.ledger):
+            call = None
+        if call is not None and call.usage.prompt:
             return call.usage.prompt, True, False
         meter = self._meter(meta.tokenizer)
         _, guessed = meter.total(_blocks([at]), meta.model)
         if guessed:
-            return sum(row.bytes for row in at.ledger.rows() if row.present) // 4, False, True
+            rows = (row for row in at.ledger.rows() if row.present and (call is None or row.number <= call.last))
+            return sum(row.bytes for row in rows) // 4, False, True
         window = occupancy(self.store, snapshot, meter, meter.costs(snapshot))
         return window.tokens, window.by_provider, False
 
