@@ -8,6 +8,7 @@ from ctxvc.errors import BadName
 
 _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONGEST = 100
+_BLOCK = re.compile("[BG][0-9]{1,9}")
 _WINDOWS = frozenset({"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(1, 10)})
 
 
@@ -60,6 +61,8 @@ def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) 
     reason = (scope_problem if is_scope else problem)(name)
     if is_scope and "@" in name:
         reason = "what follows an '@' names the clone that a scope came from"
+    if is_scope and _BLOCK.fullmatch(name):
+        raise BadName(f"bad scope name {name!r}: blocks and groups have such names", hint=f"try 'scope-{name}'")
     if reason:
         parts = (
             "/".join(map(slug, filter(None, name.split("/")))) if is_scope and "/" in name.strip("/") else slug(name)

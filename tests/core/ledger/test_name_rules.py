@@ -83,3 +83,7 @@ def test_a_scope_s_name_may_have_parts_and_is_refused_inside_of_another_or_where
     assert name_rules.check("main", "scope", {"main", "other"}) == "main"
     with pytest.raises(BadName, match="differ only in case"):
         name_rules.check("Main", "scope", {"main"})
+    for name in ("B5", "G12"):
+        with pytest.raises(BadName, match="blocks and groups have such names"):
+            name_rules.check(name, "scope")
+    assert name_rules.check("B5", "session") and name_rules.check("B5-try", "scope")
