@@ -205,9 +205,9 @@ def _print(output: Output, answer: Imported) -> None:
             hint = f" (hint: {safe(item.hint)})" if item.hint else ""
             failure = item.error if item.path in item.error or item.path == "-" else f"{item.path}: {item.error}"
             output.note(f"failed: {safe(failure)}{hint}")
-    if waiting := sum(item.waiting for item in answer.items):
+    if messages := sum(item.waiting for item in answer.items):
         output.note(
-            f"{counted(waiting, 'message')} of a last step not imported yet, since a file may still grow: a later "
+            f"{counted(messages, 'message')} of a last step not imported yet, since a file may still grow: a later "
             "import takes what is waiting, --final takes it now"
         )
 
