@@ -433,7 +433,8 @@ def measure(
             edits = why.recorded_edits(store, store.sessions(), list(last))
             for path, lines in last.items():
                 since = why.first_edit(edits[path])
-                history = code_history.versions(folder, path, "HEAD", since) if since is not None else []
+                in_git = code_history.history(folder, path, "HEAD")
+                history = code_history.versions(folder, in_git, since) if since is not None else []
                 answer = why.lines_of(history, edits[path]) if history else []
                 assert (
                     not history or [line.text for line in answer] == _text(lines).replace("\r", "").split("\n")[:-1]
