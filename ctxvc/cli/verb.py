@@ -149,12 +149,12 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
         word, after = "freed" if freed >= 0 else "added", output.estimate(answer.tokens_after)
         cut = cut_part(output, answer.tokens_cut) if freed > 0 else ""
         change = f"{output.estimate(abs(freed))} tokens {word}{cut}; " if freed else ""
-        yield f"{change}the prompt is {after} tokens now"
+        yield from output.wrapped(f"{change}the prompt is {after} tokens now")
 
 
 def cut_part(output: Output, tokens_cut: int) -> str:
     """Of the tokens that a change freed, those that left beside the blocks that it names."""
-    return f" ({output.estimate(tokens_cut)} of it earlier thinking)" if tokens_cut else ""
+    return f" ({output.estimate(tokens_cut)} of them earlier thinking and dashboards)" if tokens_cut else ""
 
 
 class ActedBlock(Item, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ctxvc.cli.commands import demo
 from ctxvc.session.session import Session
 from tests.cli.conftest import Run
 from tests.cli.test_compact import long
@@ -37,6 +38,14 @@ def test_a_model_that_the_prompt_cannot_fit_is_refused_and_nothing_changes(long:
     assert "tiny takes 2,000 tokens, but" in refused.stderr and "may not leave the prompt" in refused.stderr
     with Session.open(long / ".ctxvc", "long") as session:
         assert session.ledger().meta.model == ""
+
+
+def test_what_is_not_recorded_of_the_prompt_makes_its_size_that_of_status(tmp_path: Path, run: Run) -> None:
+    run("import", "--final", demo.SESSION, folder=tmp_path)
+    answer, status = (json.loads(run(name, "--json", folder=tmp_path).stdout) for name in ("model", "status"))
+    assert answer["unrecorded"] == status["unrecorded"] > 0
+    assert answer["tokens"] + answer["unrecorded"] == status["used"] + sum(status["since"].values())
+    assert "that are not recorded" in run("model", folder=tmp_path).stdout
 
 
 def test_a_window_that_nobody_knows_is_called_a_guess(long: Path, run: Run) -> None:

@@ -76,7 +76,7 @@ def test_what_a_plan_says_will_be_left_is_what_stands_once_it_is_committed(run: 
     planned = answer(run, project, *arguments)
     shown = run(*arguments, folder=project).stdout
     assert planned["tokens_cut"] > 0  # thinking leaves with it
-    assert f"(~{planned['tokens_cut']:,} of it earlier thinking" in shown
+    assert f"(~{planned['tokens_cut']:,} of them earlier thinking" in shown
     assert f"~{planned['tokens_after']:,} would be left" in shown
 
     done = answer(run, project, *arguments, "--commit")

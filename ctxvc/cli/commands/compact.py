@@ -172,9 +172,10 @@ def _lines(output: Output, answer: Compacted, *, dry_run: bool) -> Iterator[str]
     freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
     cut = cut_part(output, answer.tokens_cut)
     if dry_run:
-        yield f"{freed} tokens would be freed{cut}, leaving a prompt of {after} tokens; nothing was changed"
+        line = f"{freed} tokens would be freed{cut}, leaving a prompt of {after} tokens; nothing was changed"
     else:
-        yield f"{freed} tokens freed{cut}; the prompt is {after} tokens now"
+        line = f"{freed} tokens freed{cut}; the prompt is {after} tokens now"
+    yield from output.wrapped(line)
 
 
 class CompactedPart(Item, frozen=True, kw_only=True):

@@ -193,7 +193,7 @@ def _lines(output: Output, answer: Planned) -> Iterator[str]:
         yield f"{len(answer.items) - _MOST_ACTIONS:,} more actions; --json lists them"
     remain = "are" if answer.committed else "would be"
     freed, after = map(output.estimate, (answer.tokens_before - answer.tokens_after, answer.tokens_after))
-    yield f"{freed} tokens freed{cut_part(output, answer.tokens_cut)}; {after} {remain} left"
+    yield from output.wrapped(f"{freed} tokens freed{cut_part(output, answer.tokens_cut)}; {after} {remain} left")
     if answer.moment:
         yield safe(f"the cache: {answer.moment}; {'commit now' if answer.now else 'better wait'}")
     if answer.committed:
