@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ctxvc.agent import message as messages
-from ctxvc.agent.message import unreadable
+from ctxvc.agent.message import CUT, Api, unreadable
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
 from ctxvc.agent.server import Server
-from ctxvc.agent.stream import CUT, Api
 from ctxvc.forms import anthropic as messages_api
 from ctxvc.forms import chat, conversion, responses
 from ctxvc.forms.fields import without_foreign

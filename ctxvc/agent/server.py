@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ctxvc.agent import stream, windows
+from ctxvc.agent import windows
+from ctxvc.agent.message import Api, message_of
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
@@ -29,7 +30,7 @@ class Server(ABC):
 
     scripted = False
     #: How the server answers.
-    api: stream.Api
+    api: Api
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Server(ABC):
 
         try:
             with self._request(call) as response:
-                return stream.message_of(response.iter_bytes(), say, self.api)
+                return message_of(response.iter_bytes(), say, self.api)
         except httpx2.RequestError as error:
             return Fault("cut", plain(str(error)) or type(error).__name__, again=True, hint="check the network")
         except self._errors as error:

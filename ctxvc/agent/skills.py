@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.agent.file_list import down_to
+from ctxvc.agent.files import down_to
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.agent import skills
-from ctxvc.agent.file_list import down_to
+from ctxvc.agent.files import down_to
 from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS

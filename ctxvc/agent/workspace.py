@@ -20,8 +20,7 @@ from typing import IO, Annotated, Any, ClassVar
 import msgspec
 
 from ctxvc.agent import footholds, shell
-from ctxvc.agent.file_list import below
-from ctxvc.agent.files import Place, Tree
+from ctxvc.agent.files import Place, Tree, below
 from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell

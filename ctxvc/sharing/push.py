@@ -1,12 +1,15 @@
-"""Pushing: this clone's index and sessions, onto its own ref of a remote."""
+"""Pushing: this clone's index and sessions, onto its own ref of a remote; on request, or whenever there is news."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import time as clock
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Phrase, Refused
+from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, inventory, purges, remotes
 from ctxvc.sharing.index import REFS, Index, SessionEntry
 from ctxvc.sharing.indexes import Indexes
@@ -15,10 +18,13 @@ from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
 from ctxvc.store.git import program, transport
 from ctxvc.store.git.objects import TREE, Objects
+from ctxvc.store.project import links
 from ctxvc.store.purge.apply import REF as PURGED
+from ctxvc.store.push_attempt import PushAttempt
 from ctxvc.store.secrets import push_check
 from ctxvc.store.secrets.push_check import LargeBody
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from ctxvc.store.upkeep import carriers, gc
 
 
@@ -209,3 +215,53 @@ def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> 
 def _is_here(store: Store, former: SessionEntry) -> bool:
     """Whether what the remote has can be built on; after a purge it cannot."""
     return all(commit in store.repository for commit in (former.pieces, *former.scopes.values()))
+
+
+#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute a repository).
+PAUSE = 60.0
+_LOCK = "ctxvc/lock/_auto-push"
+
+
+def push_news(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
+    """Pushes what is new to every remote that a person lets it send to, and what comes meanwhile a minute later.
+
+    Returns at once if another process does so. What fails is kept (`push_attempt`), and tried again with the next news.
+    Raises: CtxvcError, OSError if the store cannot be read.
+    """
+    contained.make_folder(path, "ctxvc/lock")
+    while _news(path):
+        try:
+            with locked(path / _LOCK, timeout=0):
+                wait = push_attempt.last(path).at + PAUSE - clock.time()
+                if 0 < wait <= PAUSE:
+                    sleep(wait)
+                _push_to_all(path)
+        except Conflict:
+            return  # it looks for news after its own push
+
+
+def _news(path: Path) -> bool:
+    """Whether something is to be pushed that the last attempt did not have."""
+    with Store(path) as store:
+        return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
+
+
+def _push_to_all(path: Path) -> None:
+    with Store(path) as store:
+        tips, problem = _tips(store), ""
+        for name in _targets(store):
+            try:
+                push(store, name)
+            except CtxvcError as error:
+                problem = problem or f"{name}: {error}"
+        push_attempt.write(path, PushAttempt(at=clock.time(), tips=tips, problem=problem))
+
+
+def _targets(store: Store) -> list[str]:
+    return [remote.name for remote in remotes.every(store) if remote.sends and remotes.is_ours(store, remote)]
+
+
+def _tips(store: Store) -> str:
+    """A digest of all that could be pushed."""
+    gc.flush(store)
+    return hashlib.sha256(msgspec.json.encode([store.all_tips(), links.tip(store)], order="sorted")).hexdigest()

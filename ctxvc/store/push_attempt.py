@@ -1,4 +1,4 @@
-"""The last push that nobody asked for, by `sharing.auto_push`: when it was, of what, and why it failed."""
+"""The last push that nobody asked for, by `sharing.push`: when it was, of what, and why it failed."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ from ctxvc.replay.judge.answer import (
     choice,
     verdict,
 )
-from ctxvc.replay.judge.cuts import cuts, sample
-from ctxvc.replay.judge.data import LONGEST, line, whole_line
+from ctxvc.replay.judge.cuts import LONGEST, cuts, line, sample, whole_line
 from ctxvc.replay.judge.inquiry import Inquiry, TooLong, judge, perceive
 from ctxvc.replay.judge.perception import Question, questions
 from tests.making.conversation import human, reply, result, results

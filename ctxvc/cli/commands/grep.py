@@ -25,8 +25,7 @@ from ctxvc.errors import CtxvcError, Damaged
 from ctxvc.inspection import filters as filtering
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection.bodies import StoredBody, bodies, read
-from ctxvc.inspection.filters import Filters
-from ctxvc.inspection.session_facts import SessionFacts
+from ctxvc.inspection.filters import Filters, SessionFacts
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 

@@ -15,7 +15,7 @@ from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import MovableObject, edge, results
+from ctxvc.policies.candidates import MovableObject, edge, results
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.

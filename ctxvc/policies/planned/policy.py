@@ -21,8 +21,7 @@ from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Se
 from ctxvc.core.prompt.stub import escaped
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import (
+from ctxvc.policies.candidates import (
     STEPS,
     MovableObject,
     batches,
@@ -30,6 +29,7 @@ from ctxvc.policies.planned.objects import (
     movable,
     tokens_of,
 )
+from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
 
 ACTOR = "planner"

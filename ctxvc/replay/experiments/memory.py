@@ -17,11 +17,10 @@ from ctxvc import policies
 from ctxvc.agent import ask as asking
 from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, text_of
-from ctxvc.replay.drive import new_session
+from ctxvc.replay.drive import Bare, new_session
 from ctxvc.replay.experiments.measure import Table, evenly, interval, percent
-from ctxvc.replay.judge.data import whole_line
+from ctxvc.replay.judge.cuts import whole_line
 from ctxvc.replay.measures.anchors import stands_in, words_of
 from ctxvc.replay.measures.retention import Sums, wilson
 from ctxvc.replay.measures.uses import Use, uses

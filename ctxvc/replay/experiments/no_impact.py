@@ -22,9 +22,9 @@ from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.judge.cuts import Cut as LinearCut
 from ctxvc.replay.judge.cuts import Threshold, cuts_at
 from ctxvc.replay.measures.anchors import KINDS, AnchorKind
-from ctxvc.replay.measures.categories import TITLES, Category
 from ctxvc.replay.measures.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
 from ctxvc.replay.measures.retention import Counts
+from ctxvc.replay.measures.uses import TITLES, Category
 from ctxvc.tokens.meter import Meter
 
 NAME = "no-impact"

@@ -20,9 +20,8 @@ from ctxvc.core.policy import Policy
 from ctxvc.errors import CtxvcError, OverBudget, Refused
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay import standin
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, model_calls
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.measures.retention import wilson
 from ctxvc.session.append import message

@@ -20,8 +20,7 @@ from ctxvc.replay.judge.answer import (
     choice,
     verdict,
 )
-from ctxvc.replay.judge.cuts import Cut, Sample, sample
-from ctxvc.replay.judge.data import section
+from ctxvc.replay.judge.cuts import Cut, Sample, sample, section
 from ctxvc.replay.judge.perception import questions
 
 #: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.

@@ -18,8 +18,7 @@ from ctxvc.core.view.dashboard import Dashboard, Line, dashboard
 from ctxvc.core.view.model_dashboard import full_text
 from ctxvc.core.view.view import costs
 from ctxvc.replay.judge.answer import Quantity, Unusable, parsed
-from ctxvc.replay.judge.cuts import Cut
-from ctxvc.replay.judge.data import line, section, whole_line
+from ctxvc.replay.judge.cuts import Cut, line, section, whole_line
 
 #: Blocks of fewer tokens are not wording about.
 SMALLEST = 50

@@ -15,8 +15,8 @@ import msgspec
 
 from ctxvc.replay.conversation import Prompt
 from ctxvc.replay.measures.anchors import AnchorKind
-from ctxvc.replay.measures.categories import Category
 from ctxvc.replay.measures.retention import LOST, ROUTED, VISIBLE, Counts, Gauge, Lookup, wilson
+from ctxvc.replay.measures.uses import Category
 
 #: The paper counts plans that save this share of the prompt.
 SAVING = 0.3

@@ -15,8 +15,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.replay.conversation import Block, Conversation, Prompt
 from ctxvc.replay.measures.anchors import KINDS, AnchorIndex, AnchorKind, stands_in, words_of
-from ctxvc.replay.measures.categories import CATEGORIES, Category
-from ctxvc.replay.measures.uses import Use
+from ctxvc.replay.measures.uses import CATEGORIES, Category, Use
 
 Outcome = Literal["visible", "routed", "searchable", "recoverable", "lost"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
