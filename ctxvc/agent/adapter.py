@@ -14,7 +14,7 @@ import msgspec
 
 from ctxvc.agent import call as calls
 from ctxvc.agent import message as messages
-from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, Stop, result
+from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, result
 from ctxvc.agent.refusal import Fault
 from ctxvc.agent.tools.tools import FREEING, Tools, failed
 from ctxvc.core.ledger import wire
@@ -23,8 +23,6 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
-
-__all__ = ["Adapter", "Reply", "Stop", "annotated"]
 
 #: Steps whose calls overflow mode refuses before one that is the last straw.
 DEFIANCE = 2

@@ -18,8 +18,8 @@ import msgspec
 from ctxvc.agent import call as calls
 from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
-from ctxvc.agent.limits import Spending
-from ctxvc.agent.loop import Ended, Limits, Watcher
+from ctxvc.agent.limits import Limits, Spending
+from ctxvc.agent.loop import Ended, Watcher
 from ctxvc.agent.model import Model
 from ctxvc.agent.tools.definitions import Arguments, definition, describe
 from ctxvc.agent.tools.search import search

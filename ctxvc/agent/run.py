@@ -13,8 +13,8 @@ from ctxvc import policies
 from ctxvc.agent import loop
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.call import MAX_TOKENS, arguments, room
-from ctxvc.agent.limits import Spending
-from ctxvc.agent.loop import Ended, Hands, Limits, Report, Watcher
+from ctxvc.agent.limits import Limits, Spending
+from ctxvc.agent.loop import Ended, Hands, Report, Watcher
 from ctxvc.agent.model import Model, ModelFailed, Scripted
 from ctxvc.agent.refusal import Fault
 from ctxvc.agent.server import Server

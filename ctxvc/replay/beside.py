@@ -12,7 +12,7 @@ from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.server import behind
 from ctxvc.core.policy import Answer, Policy
 from ctxvc.core.view.view import View
-from ctxvc.policies import Composed
+from ctxvc.policies.composed import Composed
 from ctxvc.replay.drive import Prompts
 from ctxvc.replay.measures.cost import CacheSimulation, Extra
 from ctxvc.session.session import Session

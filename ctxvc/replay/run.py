@@ -19,7 +19,7 @@ from ctxvc.agent.model import Model
 from ctxvc.core.plan.plan import Plan
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.view import View
-from ctxvc.policies import Composed
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
 from ctxvc.replay.beside import ModelBeside, Provider, can_ask

@@ -50,9 +50,6 @@ from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
-__all__ = ["Note", "Noted", "Session"]
-
-
 #: Characters of a provider's fault that are recorded.
 _FAULT = 300
 

@@ -18,7 +18,8 @@ from ctxvc import policies
 from ctxvc.agent import TOOLS, Adapter, run, start
 from ctxvc.agent import start as start_module
 from ctxvc.agent.call import result
-from ctxvc.agent.loop import DELEGATE, Limits
+from ctxvc.agent.limits import Limits
+from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.model import ModelFailed, Scripted
 from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.server import behind

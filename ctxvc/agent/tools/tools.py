@@ -24,7 +24,8 @@ from ctxvc.phrases import MODEL
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
 from ctxvc.session import project_notes
-from ctxvc.session.session import Note, Session
+from ctxvc.session.notes import Note
+from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself

@@ -12,8 +12,8 @@ import msgspec
 from ctxvc.core.plan.guard import LOW_WATER
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget, Ladder
-from ctxvc.policies import Composed
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Heuristic
