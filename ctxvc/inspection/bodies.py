@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -13,7 +12,7 @@ from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
 from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.inspection.filters import Filters
-from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
+from ctxvc.store.git.objects import Objects, Tree, Unreadable, blob_id, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -89,11 +88,6 @@ def _of_scope(
             data = session.file(row, file, scope) if file else session.body(row, scope)
             blob = blob_id(data)
         yield msgspec.structs.replace(row, ext="txt", extra={}) if file else row, blob, data
-
-
-def blob_id(data: bytes) -> bytes:
-    """The id in git of a blob of these bytes, 20 bytes."""
-    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
 
 
 def read(

@@ -23,7 +23,7 @@ from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.plan.plan import Action, Plan
@@ -307,7 +307,7 @@ class ManagedConversation(Conversation):
             elif not row.present and row.id in changes.keys and row.removed_by != "host":
                 del changes.keys[row.id]
                 if row.group:
-                    changes.groups.add(_outermost(ledger, row.group))
+                    changes.groups.add(outermost(ledger.groups, row.group))
                 else:
                     changes.stubs[row.id] = row.stub
         return changes
@@ -570,12 +570,6 @@ def _is_ours(row: Row) -> bool:
 def _has_left(row: Row) -> bool:
     """Whether the client has dropped it: what says the same later is another block."""
     return not row.present and row.removed_by == "host"
-
-
-def _outermost(ledger: Ledger, name: str) -> str:
-    while outer := ledger.groups[name].group:
-        name = outer
-    return name
 
 
 def _plain(block: Mapping[str, Any]) -> str:

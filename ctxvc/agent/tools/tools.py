@@ -295,9 +295,8 @@ class Tools:
 
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
     """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
-    said = text.one_line(phrases.message(error), ERROR - 100)
-    hint = phrases.hint(error, names)
-    return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
+    reason, hint = text.one_line(phrases.message(error), ERROR - 100), phrases.hint(error, names)
+    return Answer(text.one_line(f"{reason}; {hint}" if hint else reason, ERROR), error=True)
 
 
 def _bounded(what: str, text: str) -> None:

@@ -22,7 +22,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable
+from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable, short_label
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -320,17 +320,9 @@ def _deeds(bench: _Bench, episode: Episode) -> str:
         return episode.description
     calls = [row for block in episode.blocks if (row := bench.rows[block]).kind == "tool_use" and not is_mark(row)]
     calls.sort(key=lambda row: -bench.level(row, episode.type))  # what changed something first
-    labels = list(dict.fromkeys(_brief(row.label) for row in calls))
+    labels = list(dict.fromkeys(display.one_line(short_label(row.label, _LABEL), _LABEL) for row in calls))
     more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
     return "; ".join(labels[:_TOLD]) + more if labels else "no calls"
-
-
-def _brief(label: str) -> str:
-    """A call's label in few characters; of a path the end tells most."""
-    tool, _, argument = label.partition(": ")
-    if len(label) > _LABEL and "/" in argument and " " not in argument:
-        return f"{tool}: …{argument[len(tool) + 3 - _LABEL :]}"
-    return display.one_line(label, _LABEL)
 
 
 def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:

@@ -103,11 +103,6 @@ def verdict(answer: str, blocks: Collection[str]) -> Verdict:
     return own
 
 
-def choice(answer: str) -> Choice:
-    """A judge's choice between two plans. Raises: Unusable."""
-    return parsed(answer, Choice)
-
-
 # --- records
 
 

@@ -11,13 +11,14 @@ import msgspec
 from ctxvc.core.policy import Policy
 from ctxvc.replay.judge.answer import (
     KEPT,
+    Choice,
     Estimate,
     Judgement,
     Preference,
     Record,
     RecordFile,
     Unusable,
-    choice,
+    parsed,
     verdict,
 )
 from ctxvc.replay.judge.cuts import Cut, Sample, sample, section
@@ -139,7 +140,7 @@ def _preference(inquiry: Inquiry, first: Sample, second: Sample) -> Preference:
     return inquiry.put(
         Preference,
         question_on_two(a, b),
-        lambda answer: {"choice": choice(answer)},
+        lambda answer: {"choice": parsed(answer, Choice)},
         **_place(first),
         first=first.policy,
         second=second.policy,
