@@ -11,7 +11,7 @@ import msgspec
 
 from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, inventory, purges, remotes
-from ctxvc.sharing.index import REFS, Index, SessionEntry
+from ctxvc.sharing.index import REFS, Index, SessionEntry, tips_of
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import push_attempt
@@ -86,7 +86,8 @@ def _push(
     purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
     large = large_bodies(store, index, theirs)
-    index = in_pieces(store, index, theirs.clones.get(clone), large)
+    former = theirs.of_clone(clone)
+    index = in_pieces(store, index, former, large)
     after = inventory.commit(store, index, former=before)
     moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
     if purged != theirs.purged:
@@ -98,44 +99,28 @@ def _push(
         transport.push(store.path, remote.address, moves, ask=ask)
         if PURGED in moves:
             indexes.forget(remote.address)
-    _remember(store, remote, clone, after)
-    former = theirs.clones.get(clone)
+    remotes.update(store, msgspec.structs.replace(remote, pushed=after, pushing=""))
+    inventory.keep(store, remotes.tracking(remote.name, clone), after)
     return Pushed(
         remote=remote.name,
         address=transport.printable(remote.address),
         clone=clone,
         sessions=tuple(index.sessions),
-        changed=tuple(_changed(former, index)),
-        withdrawn=tuple(name for name in (former.sessions if former else ()) if name not in index.sessions),
+        changed=tuple(
+            name
+            for name, session in index.sessions.items()
+            if name not in former or former[name].scopes != session.scopes
+        ),
+        withdrawn=tuple(name for name in former if name not in index.sessions),
         purged=PURGED in moves,
         unreadable=tuple(unreadable),
         large=tuple(large) if moves else (),
     )
 
 
-def _remember(store: Store, remote: Remote, clone: str, commit: str) -> None:
-    remotes.update(store, msgspec.structs.replace(remote, pushed=commit, pushing=""))
-    inventory.keep(store, remotes.tracking(remote.name, clone), commit)
-
-
-def _changed(former: Index | None, now: Index) -> list[str]:
-    before = former.sessions if former else {}
-    return [
-        name
-        for name, session in now.sessions.items()
-        if name not in before or before[name].scopes != session.scopes
-    ]  # fmt: skip
-
-
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
     """The commits of ours that the remote has, by any index there: they were searched, or came from there."""
-    tips = {
-        tip
-        for index in theirs.clones.values()
-        for session in index.sessions.values()
-        for tip in session.scopes.values()
-    }
-    return sorted(tip for tip in {*tips, *theirs.commits.values()} if tip in store.repository)
+    return sorted(tip for tip in {*tips_of(theirs.entries), *theirs.commits.values()} if tip in store.repository)
 
 
 #: The bytes of a piece. GitHub warns of files from 50 MiB on.
@@ -144,25 +129,18 @@ SIZE = 40 << 20
 
 def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]:
     """The bodies of these sessions that hosts do not take, and that the remote does not have as they are."""
-    plain = {
-        tip
-        for there in theirs.clones.values()
-        for entry in there.sessions.values()
-        if not entry.pieces
-        for tip in entry.scopes.values()
-    }
-    tips = {tip for entry in index.sessions.values() for tip in entry.scopes.values()} - plain
+    plain = tips_of(entry for entry in theirs.entries if not entry.pieces)
+    tips = tips_of(index.sessions.values()) - plain
     had = sorted(tip for tip in plain if tip in store.repository)
     return push_check.large(store, sorted(tips), had) if tips else []
 
 
-def in_pieces(store: Store, index: Index, former: Index | None, bodies: Sequence[LargeBody]) -> Index:
-    """The index with a carrier for each session that has one of these bodies. `former` is the index on the remote."""
+def in_pieces(store: Store, index: Index, former: Mapping[str, SessionEntry], bodies: Sequence[LargeBody]) -> Index:
+    """The index with a carrier for each session that has one of these bodies. `former` are those on the remote."""
     names = {body.session for body in bodies}
     trees = _Trees(store, bodies)
-    before = former.sessions if former else {}
     sessions = {
-        name: _carried(store, entry, before.get(name)) if name in names or (names and trees.has(entry)) else entry
+        name: _carried(store, entry, former.get(name)) if name in names or (names and trees.has(entry)) else entry
         for name, entry in index.sessions.items()
     }
     return msgspec.structs.replace(index, sessions=sessions)
@@ -192,8 +170,7 @@ class _Trees:
 def tips_in_pieces(index: Index) -> tuple[list[str], list[str]]:
     """The tips of its sessions that travel in pieces, and their carriers."""
     sessions = [entry for entry in index.sessions.values() if entry.pieces]
-    tips = {tip for entry in sessions for tip in entry.scopes.values()}
-    return sorted(tips), sorted(entry.pieces for entry in sessions)
+    return sorted(tips_of(sessions)), sorted(entry.pieces for entry in sessions)
 
 
 def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> SessionEntry:
