@@ -292,7 +292,7 @@ def citation_in(
 
 
 def citable(stored: StoredSession, resolved: Resolved, part: Recovered) -> Iterator[Read]:
-    """What may be cited after this part was read: the block, and the file beside it that stands for it."""
+    """What may be cited once this part was read: the block, and the file beside it that has its whole content."""
     if resolved.row and (part.total or part.unit != "matches"):
         yield resolved.row.id, resolved.row.sha256
         if file := resolved.file or truncation.whole(resolved.row):  # it is headed by the file's own handle

@@ -1,7 +1,7 @@
 """Footholds: the places in a project from which code would run later, without anybody asking for it again.
 
 The settings and hooks of a git repository, of a bare one too, wherever it lies; what Claude Code runs; hooks of other
-tools; the store. The agent's file tools do not write there. A shell cannot be kept from it, so what changed is told.
+tools; the store. The agent's file tools do not write there; a shell cannot be kept from it: its changes are reported.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _plain(part: str) -> Iterator[str]:
 
 
 class Footholds:
-    """Those of a project, watched: each look tells what has changed since the one before.
+    """The footholds of a project, watched: `changes` reports what changed since the last look.
 
     `partial` says that the last look did not come to the end: what lies deepest is not watched.
     """

@@ -27,7 +27,7 @@ def sound(value: object) -> dict[str, Any] | Overflow | Fault:
 
     Its content is a list of blocks with texts that are texts, calls have a name, the reason for its end is one that the
     API has. Arguments of a call that are no object stay the text that the model wrote (`call.malformed`). Ids may be
-    missing or repeated: the adapter sees to them, which has those of the session.
+    missing or repeated: the adapter, which knows those of the session, makes them unique.
     """
     if not isinstance(value, Mapping):
         return unreadable("not an object")

@@ -110,7 +110,7 @@ class _OpenAI(Server):
         return _hinted(answer) if isinstance(answer, Fault) else answer
 
     def _url(self, path: str) -> str:
-        """The client's address ends with `/v1`, or stands for it."""
+        """A path of the server, below the client's base URL, which ends with `/v1` or stands for it."""
         base = self.address.rstrip("/")
         return base + path.removeprefix("/v1") if path.startswith("/v1/") else base.removesuffix("/v1") + path
 

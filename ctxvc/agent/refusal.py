@@ -155,11 +155,11 @@ def _overflow(status: int, message: str, error: Mapping[str, Any], text: str) ->
     if status != 413 and not any(phrase in lower for phrase in _TOO_LONG):  # the body is too large
         return None
     tokens, window = sizes(message)
-    window_told = _count(error.get("n_ctx"))
+    own_window = _count(error.get("n_ctx"))
     return Overflow(
         text,
         tokens=_count(error.get("n_prompt_tokens")) or tokens,
-        window=window_told if window_told >= LEAST_WINDOW else window,
+        window=own_window if own_window >= LEAST_WINDOW else window,
     )
 
 

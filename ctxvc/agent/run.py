@@ -208,8 +208,8 @@ class _Helpers:
                 yield session
 
 
-#: Replies of a turn that is played back, at most.
-PLAYED = Limits(steps=100_000)
+#: A turn that is played back may have so many replies.
+_PLAYED = Limits(steps=100_000)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +221,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed:
-    """Hands that run nothing: they give what the call gave when the session was recorded.
+    """Hands that run nothing: a call gets the result that it has in the recording.
 
     Results may have come in another order than their calls, and some are of calls that others answer now. Where a
     recording has an id twice, the first call gets the first result.
@@ -242,7 +242,7 @@ class Replayed:
 
 
 def recorded(session: Session) -> list[Turn]:
-    """The turns that a session holds, to be played back. Raises: NotFound if no model has replied in it."""
+    """The turns of a session, to be played back. Raises: NotFound if no model has replied in it."""
     turns: list[Turn] = []
     messages: list[dict[str, Any]] = []
     replies: dict[int, list[dict[str, Any]]] = {}
@@ -281,14 +281,14 @@ def _result_bytes(session: Session, result: Row) -> bytes:
     return session.body(result.id)
 
 
-def play(session: Session, turns: Iterable[Turn], watcher: Watcher, limits: Limits = PLAYED) -> Ended:
-    """Plays recorded turns through the very same loop, in a session that has its own budget and policy."""
+def play(session: Session, turns: Iterable[Turn], watcher: Watcher) -> Ended:
+    """Plays recorded turns through the loop of `go`, in a session that has its own budget and policy."""
     ended = Ended(why="said")
     for turn in turns:
         for item in turn.messages:
             session.append(item["message"], origin=item["origin"])
         model, hands = Scripted(turn.replies), Replayed(turn.results)
-        setup = Setup(model=model, hands=hands, watcher=watcher, limits=limits, helpers=False)
+        setup = Setup(model=model, hands=hands, watcher=watcher, limits=_PLAYED, helpers=False)
         try:
             last = go(session, setup)
         except ModelFailed:

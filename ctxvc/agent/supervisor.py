@@ -192,8 +192,10 @@ def _linux_processes() -> list[Process]:
             continue
         parent, group, session = (int(item) for item in fields[1:4])
         command = cmdline.strip(b"\0").replace(b"\0", b" ") or comm
-        begun = int(fields[19]) / ticks
-        result.append(Process(int(name), parent, group, session, int(now - begun), command.decode("utf-8", "replace")))
+        started = int(fields[19]) / ticks
+        result.append(
+            Process(int(name), parent, group, session, int(now - started), command.decode("utf-8", "replace"))
+        )
     return result
 
 

@@ -42,7 +42,7 @@ LONGEST = 1_800
 #: Files and hits that are listed at most.
 LISTED = 1_000
 HITS = 200
-#: Files that a slow pattern was given up on, of which the names are told.
+#: Files that a slow pattern was given up on, whose names are shown.
 SKIPPED = 5
 #: Characters of a line that a hit shows at most.
 WIDTH = 400
@@ -323,7 +323,7 @@ class Workspace(Toolbox):
     }
 
 
-#: The tools as the provider is told of them.
+#: The definitions of the tools, as the provider gets them.
 DEFINITIONS = tuple(definition(name, kind) for name, (kind, _) in Workspace.tools.items())
 
 

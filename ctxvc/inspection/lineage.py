@@ -208,7 +208,7 @@ def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]
     if change.kind == "write":
         yield 0, len(lines), split(new)
     elif change.kind == "insert":
-        if change.scripted:  # of the target_counts, only the program knows where
+        if change.scripted:  # of any other, only the program knows where
             yield len(lines), len(lines), split(new)
     elif change.every:
         if old in state.text:
@@ -368,7 +368,7 @@ def _wrapped(source: Sequence[tuple[str, int]], target: Sequence[tuple[str, int]
 
 
 def _tokens(lines: Sequence[str], which: range) -> dict[int, list[str]]:
-    """The tokens of these lines that count, by line; lines that have none are source out."""
+    """The tokens of these lines that count, by line; lines that have none are left out."""
     by_line = {at: [token for token in _TOKEN.findall(lines[at][:_WIDE]) if token not in _LAYOUT] for at in which}
     return {at: tokens for at, tokens in by_line.items() if tokens}
 
@@ -382,7 +382,7 @@ def _spans(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
 
 
 def _meets(tokens: Sequence[tuple[str, int]], used: dict[int, int], row: int, column: int, step: int) -> bool:
-    """Whether a line ends where a former one did, or goes on in the next: nothing was length out of it."""
+    """Whether a line ends where a former one did, or goes on in the next: nothing was taken out of it."""
     neighbour = row + step
     if not 0 <= neighbour < len(tokens) or tokens[neighbour][1] != tokens[row][1]:
         return True

@@ -14,7 +14,7 @@ from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of, window_of
 from ctxvc.tokens.models import Usage
 from ctxvc.tokens.prompt_size import Call
 
-#: Parts of a prompt, by the kind of the block; what clients and people wrote is window_by apart by its origin.
+#: Parts of a prompt, by the kind of the block; what clients and people wrote is told apart by its origin.
 _PARTS = {
     "tool_result": "results",
     "tool_use": "calls",

@@ -55,7 +55,7 @@ def add(
 ) -> ProjectNote:
     """Adds a note to this store's own session of them; one of the same name stands no more.
 
-    `learned` are the session, scope and step. The files are those of_files, and those below `root` that the text names.
+    `learned` are the session, scope and step. Its files are `files`, and those below `root` that the text names.
     Raises: BadInput, Refused for a file that is not there, CtxvcError.
     """
     if not text.strip():

@@ -182,7 +182,7 @@ def window(model: str) -> int | None:
 
 def window_under(budget: int | Budget, model: str) -> int:
     """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
-    is smaller or there is no budget; the usual window where neither is entry."""
+    is smaller or there is no budget; the usual window where neither is known."""
     tokens = budget.window if isinstance(budget, Budget) else budget
     return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
 

@@ -60,7 +60,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Likeness(NamedTuple):
-    """What a prompt has of a conversation: its newest reply, and so many of its newest request's messages."""
+    """What a prompt shares with a conversation: whether the newest reply, how many messages of the newest request."""
 
     goes_on: bool
     messages: int
@@ -129,7 +129,7 @@ class Conversation:
         return sum(1 for _ in takewhile(bool, map(eq, self.prints, prompt.prints)))
 
     def likeness(self, prompt: Prompt) -> Likeness:
-        """What the prompt has of the conversation."""
+        """What the prompt shares with the conversation."""
         shared = self.shared(prompt)
         return Likeness(0 < shared == len(self.prints) and self._has_reply(prompt, shared), shared)
 

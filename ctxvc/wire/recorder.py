@@ -78,7 +78,7 @@ class Recorder:
     def take(
         self, item: Exchange | Requested | Answered, acknowledge: Callable[[Managed], None], *, again: bool = False
     ) -> None:
-        """As `record`, `request`, `answer`. `acknowledge` is called in the recorder's thread, for an exchange once it
+        """Takes what `record` or `ask` takes. `acknowledge` is called in the recorder's thread, for an exchange once it
         is on the disk or left out. With `again`, it may be recorded already.
         """
         with self._changed:

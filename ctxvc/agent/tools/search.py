@@ -44,7 +44,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
     """
 
-    found: tuple[Match, ...]
+    matches: tuple[Match, ...]
     blocks: int
     more: int = 0
     unfinished: str = ""
@@ -53,7 +53,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The matches as a model is shown them; empty if there are none."""
         lines: list[str] = []
-        for match in self.found:
+        for match in self.matches:
             lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
             if match.more:
                 lines.append(f"  (and {match.more:,} more lines in it)")
@@ -98,7 +98,7 @@ def search(
             break
     more = sum(1 for _ in islice(matching, COUNTED))
     return Searched(
-        found=tuple(matches), blocks=len(stored_bodies), more=more, unfinished=unfinished(looking, len(stored_bodies))
+        matches=tuple(matches), blocks=len(stored_bodies), more=more, unfinished=unfinished(looking, len(stored_bodies))
     )
 
 

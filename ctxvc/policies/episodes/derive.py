@@ -249,8 +249,8 @@ def _kind(tool: str, arguments: Mapping[str, object]) -> Type | None:
 def _command(arguments: Mapping[str, object]) -> str:
     for name in ("command", "cmd", "code", "input"):
         match arguments.get(name):
-            case str(found):
-                return found[:_HEAD]
+            case str(command):
+                return command[:_HEAD]
             case [*parts]:
                 return " ".join(part for part in parts if isinstance(part, str))[:_HEAD]
     return ""

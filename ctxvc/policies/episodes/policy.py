@@ -237,7 +237,7 @@ class _Bench(NamedTuple):
         level = episodes.leaving(view.ledger, tools)
         return _Bench(view, graph, view.ledger.by_id(), level, latest_step(view.ledger))
 
-    def going(self, episode: Episode) -> list[Row]:
+    def leaving(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""
         return [row for block in episode.left if (row := self.rows[block]).step < self.latest]
 
@@ -283,15 +283,15 @@ def _removals(bench: _Bench, queue: Iterable[Episode]) -> Iterator[_Removal]:
     small: list[Row] = []
     titles: list[str] = []
     for episode in queue:
-        going = bench.going(episode)
+        leaving = bench.leaving(episode)
         blocked = [row for block in episode.blocks if (row := bench.rows[block]).state == "blocked" and not row.group]
-        rows = [*small, *going, *(row for row in blocked if row.step < bench.latest)]
+        rows = [*small, *leaving, *(row for row in blocked if row.step < bench.latest)]
         move = _archive(bench, rows, "; with ".join([f"{episode.title}: {_deeds(bench, episode)}", *titles]))
-        if going and move.saves > 0:
+        if leaving and move.saves > 0:
             yield _Removal(episode, (*_together(bench, episode), move), alone=not small)
             small, titles = [], []
-        elif going:
-            small += going
+        elif leaving:
+            small += leaving
             titles.append(episode.title)
 
 
@@ -347,7 +347,7 @@ def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
 
 def _levels(bench: _Bench, episode: Episode) -> Iterator[_Move]:
     """The levels of the paper before the last, as far as there is something at each that saves."""
-    rows = bench.going(episode)
+    rows = bench.leaving(episode)
     for level in (REASONING, BULK, INTERMEDIATE):
         of_level = [row for row in rows if bench.level(row, episode.type) == level]
         if level == REASONING and of_level:
@@ -381,7 +381,7 @@ def _leaving(bench: _Bench, actions: tuple[Action, ...]) -> str:
     """Which episodes the actions take away, in words."""
     leaving = {target for action in actions for target in action.targets}
     titles = [
-        episode.title + (" in part" if any(row.id not in leaving for row in bench.going(episode)) else "")
+        episode.title + (" in part" if any(row.id not in leaving for row in bench.leaving(episode)) else "")
         for episode in bench.graph.episodes
         if not leaving.isdisjoint(episode.left)
     ]

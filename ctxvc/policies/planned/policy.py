@@ -277,7 +277,7 @@ class _LeftOut:
         self.counts = Counter({FAULTS[why]: number for why, number in gc_plan.faults.items()})
         self.names: dict[str, list[str]] = {}
         for dropped in gc_plan.dropped:
-            self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
+            self.names.setdefault(FAULTS[dropped.fault], []).append(dropped.excerpt)
 
     def add(self, why: str, entries: Iterable[Entry]) -> None:
         for entry in entries:

@@ -126,8 +126,8 @@ def run(
     ask: Ask | None = None,
     answers: int = 40,
 ) -> Memory:
-    """The scores. `limit` conversations are pieces, evenly, 0 for all; of each so many `questions`, evenly over its
-    calls. `ask` is a model, which is asked `answers` times at most.
+    """The scores of each method. `limit` conversations are taken, evenly over all of them, 0 for all; of each so many
+    `questions`, evenly over its calls. `ask` is a model, which is asked `answers` times at most.
     """
     every = evenly(list(conversations), limit)
     scores = {(name, allowance): Score(name, allowance) for allowance in allowances for name in METHODS}

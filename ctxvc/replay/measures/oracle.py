@@ -49,7 +49,9 @@ def oracle(
     and texts leave only where a prompt without old results is still over the budget: oldest first, as a guard does it.
     """
     future = _Future(conversation, uses, tokens, results_only=results_only)
-    return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
+    room = _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
+    best = max((_Run(future, room, order) for order in ORDERS), key=lambda run: (run.kept, run.kept_at_risk))
+    return iter(best.prompts)
 
 
 class _Order(NamedTuple):
@@ -73,10 +75,6 @@ class _Room(NamedTuple):
     high: int
     low: int
     overhead: int
-
-    @staticmethod
-    def of(budget: int, high: float, low: float, overhead: int) -> _Room:
-        return _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
 
 
 class _Future:
@@ -117,10 +115,6 @@ class _Future:
             self.at[call].append(use_number)
             for number in holders:
                 self.of[number].append(use_number)
-
-
-def _best(future: _Future, room: _Room) -> _Run:
-    return max((_Run(future, room, order) for order in ORDERS), key=lambda run: (run.kept, run.kept_at_risk))
 
 
 def _may_leave(block: Block) -> bool:

@@ -57,7 +57,7 @@ class Lookup:
         #: The anchors, by place.
         self.texts = list(places)
         self._index = AnchorIndex(self.texts, Counter(word for anchor in self.texts for word in words_of(anchor)))
-        self._held: dict[str, frozenset[int]] = {}
+        self._anchors_of: dict[str, frozenset[int]] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._names = [_names(block) for block in self.blocks]
         self._named: dict[tuple[int, str], bool] = {}
@@ -70,11 +70,11 @@ class Lookup:
 
     def anchors_in(self, text: str) -> frozenset[int]:
         """The places of the anchors that stand in a text."""
-        anchors = self._held.get(text)
+        anchors = self._anchors_of.get(text)
         if anchors is None:
             anchors = frozenset(self._index.places(text))
             if len(text) <= CACHED:
-                self._held[text] = anchors
+                self._anchors_of[text] = anchors
         return anchors
 
     def vocabulary(self, text: str) -> frozenset[str]:
@@ -176,7 +176,7 @@ def _names(block: Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in (name, name.replace("[", "(").replace("]", ")"))))
 
 
-class _HeldAnchors:
+class _TextAnchors:
     """What the texts of the prompt at hand hold.
 
     A text is searched for all anchors when it comes, if it is short, else when it stands in a second prompt: a long one
@@ -222,8 +222,8 @@ class Gauge:
         self._lookup = lookup
         self._archive = archive
         self._search = archive and search
-        self._parts = _HeldAnchors(lookup)
-        self._texts = _HeldAnchors(lookup)
+        self._parts = _TextAnchors(lookup)
+        self._texts = _TextAnchors(lookup)
         self._words: frozenset[str] | None = None  # of the texts at hand, where they were asked for
         self._outcomes = bytearray([UNMEASURED]) * len(lookup.uses)
 
