@@ -319,7 +319,7 @@ _CITED = re.compile(
     r"(?:[-\u2013\u2014][BG]?[0-9]{1,12}\b(?:@\w*)?)?"  # a range
 )
 
-#: The same inside of brackets, or with a checksum, where nobody writes anything else in small letters.
+#: The same inside of brackets, or with a checksum, where nothing else is written in small letters.
 _SMALL = re.compile(r"(?<=\[)[bg][1-9][0-9]{0,11}(?=\])|(?<![\w.@])[bg][1-9][0-9]{0,11}@\w*")
 
 #: In code, which is quoted, only a whole handle is a citation.
@@ -337,7 +337,7 @@ def addresses_in(answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _code(answer: str) -> Iterator[tuple[int, int]]:
-    """The spans of code: from so many backticks to the next place that has just as many."""
+    """The spans of code: from a run of backticks to the next run of the same length."""
     runs = [match.span() for match in re.finditer("`+", answer)]
     closing: list[int] = []
     later: dict[int, int] = {}

@@ -33,7 +33,7 @@ BROKEN: frozenset[Stop] = frozenset({"length", "window", "refused"})
 #: Times in a row that the model is asked again after a reply that ended before its time.
 CUT_SHORT = 3
 
-#: Tokens of a reply where nobody says how many, and the most for which the client takes a call that does not stream.
+#: The default limit of a reply in tokens, and the most for which the client takes a call that does not stream.
 MAX_TOKENS = 8_192
 MOST_WHOLE = 21_333
 

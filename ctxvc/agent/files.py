@@ -45,7 +45,7 @@ class Place:
         return tuple(filter(None, (*self.names, *self.missing, self.last)))
 
     def has(self, depth: int, name: str) -> bool:
-        """Whether the folder below so many names holds this one."""
+        """Whether the folder at these path parts holds this name."""
         if depth >= len(self.folders):
             return False
         try:

@@ -45,7 +45,7 @@ _SETTLED = 100_000_000
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
     """Why nothing is written at this path below a project, by what is there; empty if something may be.
 
-    `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that things are run from.
+    `has` says whether the folder at the first parts of the path holds a name; `hooks` are paths of what is run.
     """
     for depth, part in enumerate(parts):
         for name in _plain(part):
@@ -74,7 +74,7 @@ def _plain(part: str) -> Iterator[str]:
 class Footholds:
     """The footholds of a project, watched: `changes` reports what changed since the last look.
 
-    `partial` says that the last look did not come to the end: what lies deepest is not watched.
+    `partial` says that the last look was not complete: the deepest folders are not watched.
     """
 
     def __init__(self, root: Path) -> None:

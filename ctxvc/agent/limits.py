@@ -14,7 +14,7 @@ from ctxvc.tokens import models
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends by itself: after so many replies, tokens or dollars (0: no such limit), helpers' included.
+    """When a run ends by itself: its limits in replies, tokens and dollars (0: none), helpers' included.
 
     `tokens` are those of all prompts and replies together, as the provider counts. Each call counts its whole prompt,
     cached or not. The reply that reaches a limit is recorded, and its calls are run.
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self, model: str) -> None:
-        """Raises: BadInput if the limit of cost would stop nothing, since nobody knows what the model costs."""
+        """Raises: BadInput for a limit of cost where the model's price is unknown."""
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
                 f"no price is known for the model {model[:80]!r}, so a cost limit would have no effect",

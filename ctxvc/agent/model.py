@@ -55,7 +55,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scripted:
-    """Plays replies that were recorded or written, one after the other. It is no model, and whoever runs it is told."""
+    """Plays replies that were recorded or written, one after the other. It is no model, and its users are told so."""
 
     scripted = True
 

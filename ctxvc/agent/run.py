@@ -77,7 +77,7 @@ def go(session: Session, setup: Setup) -> Ended:
 
 
 def _tidy(session: Session) -> None:
-    """Ends the steps that helpers of a run before this one left open: nobody is going to.
+    """Ends the steps that helpers of an earlier run left open: nothing else would.
 
     In other scopes another agent may be at work.
     """
@@ -208,7 +208,7 @@ class _Helpers:
                 yield session
 
 
-#: A turn that is played back may have so many replies.
+#: The most replies of a turn that is played back.
 _PLAYED = Limits(steps=100_000)
 
 

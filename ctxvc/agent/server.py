@@ -171,7 +171,7 @@ class Server(ABC):
         return Answer("".join(texts), spent)
 
 
-#: What a person is told where the text of a reply was shown that has to be asked for again.
+#: The note to a person who saw the text of a reply that has to be requested again.
 _RETRY = {"cut": "connection lost"}
 
 

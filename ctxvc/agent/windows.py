@@ -47,7 +47,7 @@ class Fetch(Protocol):
 
 
 def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: str = "") -> Window | None:
-    """The window of a model; None if its server does not say, or not within so many seconds in all.
+    """The window of a model; None if its server does not say, or not within `seconds` in all.
 
     `address` is the server's. If it is a gateway of this machine, the servers of this machine behind it are asked, too:
     the least window counts. Raises: ModelFailed if the server cannot be asked anything.

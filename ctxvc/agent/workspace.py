@@ -42,13 +42,13 @@ LONGEST = 1_800
 #: Files and hits that are listed at most.
 LISTED = 1_000
 HITS = 200
-#: Files that a slow pattern was given up on, whose names are shown.
+#: The most files that are named where a pattern was too slow for them.
 SKIPPED = 5
 #: Characters of a line that a hit shows at most.
 WIDTH = 400
 #: What is named of many changes, or of many commands in the background.
 NAMED = 8
-#: Lines of a file that are read where nobody says how many.
+#: Lines of a file that are read by default.
 READ = 2_000
 _ENDS = re.compile(r"\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -144,7 +144,7 @@ class Toolbox:
 
 @dataclass
 class Workspace(Toolbox):
-    """A folder, and who is asked before a command runs.
+    """A folder, and what approves a command before it runs.
 
     `approve` is given the command, and says whether it may run. `env` is the environment of commands. Without a
     `sandbox` commands may do what the person's account may. What they leave in the background ends with `close`, or

@@ -28,7 +28,7 @@ _MOVED = "*** Move to: "
 #: `cat > FILE <<'END'` and `tee FILE <<END`, either way round.
 _HERE = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 _TARGET = re.compile(r"(>{1,2}|\btee(?:\s+-a)?)\s*([^\s<>|;&'\"]+)")
-#: Programs that change files; which of those that a script names, nobody can say without running it.
+#: Programs that change files; which of those that a script names cannot be said without running it.
 _PROGRAM = re.compile(
     r"\bsed\b[^\n|;&]{0,40}?\s(?:-[a-zA-Z]*i|--in-place)|\bperl\b[^\n|;&]{0,20}?\s-[a-zA-Z]*i|\btee\b"
     r"|git (?:apply|mv)\b|\b(?:mv|cp|patch|ed|node|ruby|goimports|prettier|black|rustfmt|eslint)\b"
@@ -66,7 +66,7 @@ _HARMLESS = frozenset(
 )
 #: Letters and digits that a program's text must have to be looked for in a file.
 _TELLING = 8
-#: Files that a program can name, its replacements that are read, and texts without an end before it is given up.
+#: Files that a program can name, its replacements that are read, and unclosed texts, before it is abandoned.
 _FILES, _REPLACEMENTS, _OPEN_ENDED = 8, 200, 100
 #: Characters of a line of a command, and of a whole script, that are looked into.
 _WIDE = 4_000

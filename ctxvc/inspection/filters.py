@@ -70,7 +70,7 @@ def parsed(
     since: str = "",
     until: str = "",
 ) -> Filters:
-    """What somebody says, with times as `seconds_of` takes them. Raises: BadInput for a kind or time that is none."""
+    """The filters that were asked for, times as in `seconds_of`. Raises: BadInput for an unknown kind or time."""
     if unknown := next((kind for kind in kinds if kind not in _KINDS), ""):
         raise BadInput(f"{one_line(unknown, 40)!r} is not a kind of block", hint=f"use one of {', '.join(_KINDS)}")
     return Filters(

@@ -31,7 +31,7 @@ class Hit(msgspec.Struct, frozen=True):
 class Search:
     """The lines that match, body by body, and how far it came where the pattern takes too long.
 
-    `searched` counts the bodies that are done, `skipped` those that were given up on at a line that took too long; what
+    `searched` counts the bodies that are done, `skipped` those that were left at a line that took too long; what
     matches before it counts. `over` is whether the time ended first. `slow` says why not all were searched, None if
     they were.
     """

@@ -28,7 +28,7 @@ from ctxvc.store.verify.decoded import Contents
 #: More files than this are asked for by their folders.
 _FILES = 100
 _GROUPS = fmt.GROUPS.rpartition("/")[2].encode()
-#: Name → id in git, of what lies in the folder with the ledger.
+#: Name → id in git, of the entries of the ledger's folder.
 _Ledger = Mapping[bytes, bytes]
 _What = tuple[Row | Group | None, Row | Group | None] | Literal["cut", "named"]
 _CUT: Literal["cut"] = "cut"
@@ -40,7 +40,7 @@ _Met = tuple[str, str, _What]
 class Touch(msgspec.Struct, frozen=True, kw_only=True):
     """A commit and what it made of a block or group; `commit` is empty for what is not committed yet.
 
-    `before` is None if it was not there, `after` where it is there no more. `cut_before` and `cut_after` say that a
+    `before` is None if it was not there, `after` where it no longer is. `cut_before` and `cut_after` say that a
     cut had taken it out of the prompt. Where all is the same before and after, the commit only names it.
     """
 

@@ -70,7 +70,7 @@ class Mark(NamedTuple):
     edit: int
     evidence: Evidence
     version: int
-    #: Scripts of that time that name the file, and of which nobody can say what they wrote.
+    #: Scripts of that time that name the file, whose edits are unknown.
     scripts: tuple[int, ...] = ()
 
 
@@ -102,7 +102,7 @@ def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
 def _next(
     state: _State, version: Version, number: int, edits: Sequence[Edit], due: Sequence[int], before: int
 ) -> tuple[_State, set[int]]:
-    """The next version's state, and the edits that have no more to give."""
+    """The next version's state, and the edits that are used up."""
     lines = version.lines
     marks: list[Mark | None] = [None] * len(lines)
     replayed, path = _replayed(state, lines, number, edits, due)

@@ -1,4 +1,4 @@
-"""What recorded edits of a file come to together, as a diff; the file itself is not read, and nobody may have it.
+"""The net effect of the recorded edits of a file, as a diff; the file itself is not read, and need not exist.
 
 Where a call wrote the whole file, edits after it are made in that text. Where only edits were recorded, one edit is
 put together with another where it changes what the other wrote. What cancels itself out is gone.

@@ -34,7 +34,7 @@ from ctxvc.store.store import Store
 LOOKED_AT, _READ, _COPIES = 200, 300, 800
 #: Bodies that are chosen from, of those with several words together, and with a single one.
 _TOGETHER, _ALONE = 800, 500
-#: Up to so many sessions are looked for by a word each.
+#: Up to this many sessions are searched by a term each.
 _AS_FACTS = 8
 #: The rarest words, by which bodies are looked for that lack others.
 _WORDS = 6
@@ -238,7 +238,7 @@ class _Reader:
         return None
 
     def _text(self, body: IndexedBody) -> str:
-        """The text of a body; empty if it is in the store no more."""
+        """The text of a body; empty if it is no longer in the store."""
         with suppress(Damaged, NotFound):
             try:
                 data = self._objects.blob(body.blob)

@@ -184,7 +184,7 @@ class TextIndex:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection; None where there is no index, or none of ours."""
+        """A connection; None without an index of our format."""
         import sqlite3
 
         try:
@@ -265,7 +265,7 @@ class Writer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether so many bodies are gone that it should be made anew."""
+        """Whether enough bodies are gone that it should be made anew."""
         bodies, removed = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
         return isinstance(bodies, int) and isinstance(removed, int) and removed > _GONE * (bodies + removed)
 

@@ -14,7 +14,7 @@ from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of, window_of
 from ctxvc.tokens.models import Usage
 from ctxvc.tokens.prompt_size import Call
 
-#: Parts of a prompt, by the kind of the block; what clients and people wrote is told apart by its origin.
+#: Parts of a prompt, by the kind of the block; what clients and people wrote is distinguished by its origin.
 _PARTS = {
     "tool_result": "results",
     "tool_use": "calls",
@@ -28,7 +28,7 @@ _PARTS = {
 }
 
 
-#: The parts of a prompt that are none of the conversation, and that are not in the store.
+#: The parts of a prompt outside the conversation, which are not in the store.
 OVERHEAD, UNRECORDED = "system prompt and tools", "not recorded"
 
 

@@ -128,7 +128,7 @@ def _typed(text: Sequence[Any]) -> Typed:
 
 
 def _tree(data: bytes) -> dict[str, Any] | None:
-    """MessagePack as JSON; None for what is none, or would not come back byte for byte."""
+    """MessagePack as JSON; None for anything else, or what would not come back byte for byte."""
     try:
         value = ormsgpack.unpackb(data, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
         tree = {"value": _plain_json(value, 0)}

@@ -45,7 +45,7 @@ class CtxvcSession(Closeable, SessionABC):
     # --- what the SDK calls
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The items, oldest first; with a `limit` the newest so many."""
+        """The items, oldest first; with a `limit` only that many of the newest."""
         items = await asyncio.to_thread(self._current)
         return items if limit is None else items[max(0, len(items) - limit) :]
 
@@ -54,7 +54,7 @@ class CtxvcSession(Closeable, SessionABC):
         await asyncio.to_thread(self._add, items)
 
     async def pop_item(self) -> Any:
-        """Takes out the newest item, and gives it; None if there is none."""
+        """Removes and returns the newest item; None if there is none."""
         return await asyncio.to_thread(self._pop)
 
     async def clear_session(self) -> None:

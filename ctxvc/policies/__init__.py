@@ -123,7 +123,7 @@ def _part(spec: str, kinds: tuple[type[Policy], ...], ask: Ask | None, load: Loa
             policy = kind(**{knob: typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
             raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
-        policy.terms()  # what fails there is told at once, and not in the middle of a session
+        policy.terms()  # what fails there is reported at once, and not in the middle of a session
         return policy
 
     return guard_errors(kind, build)

@@ -288,12 +288,12 @@ class Summary(Triggered, frozen=True, kw_only=True):
         return parsed(answer.text, [span]).get(span.name, ""), answer.tokens
 
 
-def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """The rows in parts of at most so many steps, none of which goes over a turn's end."""
+def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """The rows in parts of a limited number of steps, none of which crosses a turn's end."""
     for _, turn in groupby(rows, key=TURN):
         of_turn = list(steps(turn))
-        for start in range(0, len(of_turn), most):
-            yield list(chain.from_iterable(of_turn[start : start + most]))
+        for start in range(0, len(of_turn), size):
+            yield list(chain.from_iterable(of_turn[start : start + size]))
 
 
 def _skeleton(rows: Sequence[Row]) -> str:

@@ -118,11 +118,11 @@ def excess(view: View, after: int) -> str:
     return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""
 
 
-def short_label(label: str, most: int) -> str:
-    """The label of a call; where a long path makes it longer than `most` characters, the path's end alone."""
+def short_label(label: str, width: int) -> str:
+    """The label of a call; where a long path makes it longer than `width` characters, the path's end alone."""
     tool, _, argument = label.partition(": ")
-    is_long_path = len(label) > most and "/" in argument and " " not in argument
-    return f"{tool}: …{argument[len(tool) + 3 - most :]}" if is_long_path else label
+    is_long_path = len(label) > width and "/" in argument and " " not in argument
+    return f"{tool}: …{argument[len(tool) + 3 - width :]}" if is_long_path else label
 
 
 def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:

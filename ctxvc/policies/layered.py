@@ -23,7 +23,7 @@ from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.policies import summaries
 from ctxvc.policies.summaries import Span
 
-#: What a summary is to cost: this share of its part, but so many tokens at least, and this share of the budget at most.
+#: What a summary is to cost: this share of its part, at least these tokens, and at most this share of the budget.
 SHARE = 0.125
 SHORTEST = 120
 LONGEST = 0.02
@@ -382,7 +382,7 @@ def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: in
 
 
 def _needed(view: View, spans: Sequence[Span], tokens: int, low: int) -> list[Span]:
-    """The oldest of the parts, as many as bring a prompt of so many counted `tokens` down to the low-water mark."""
+    """The oldest of the parts, as many as bring a prompt of `tokens` down to the low-water mark."""
     oldest: list[Span] = []
     for span in spans:
         if view.calibrated(tokens) <= low:

@@ -281,7 +281,7 @@ def _object(call: Row) -> str:
 
 
 def _newest(lines: Sequence[str], width: int, older: int = 0) -> list[str]:
-    """The last of `lines` that fit into so many characters, at least one, and how many are left out before them."""
+    """The last of `lines` that fit into `width` characters, at least one, and how many are left out before them."""
     newest: list[str] = []
     for line in reversed(lines):
         if newest and sum(map(len, newest)) + len(line) > width:

@@ -37,7 +37,7 @@ MANY_PACKS = 256
 
 #: Sessions that git still writes while the next file is read.
 UNDER_WAY = 2
-#: Bytes of a file that may be an export of ours.
+#: Bytes of a file that may be one of our exports.
 _LARGEST_EXPORT = 64 << 20
 
 
@@ -202,7 +202,7 @@ class _Run:
         )
 
     def _settled(self, path: Path, format: str) -> bool:
-        """Whether the file grows no more."""
+        """Whether the file has stopped growing."""
         return self.final or importers.importer(format).stamp(path).age > SETTLED
 
     def settle(self, limit: int = 0) -> Iterator[Outcome]:

@@ -51,7 +51,7 @@ def so_far(store: Path, transcript: str) -> Path:
 
 
 def summariser(store: Path, transcript: str) -> Path:
-    """The text for whoever summarises the conversation: the addresses that a summary should go on naming."""
+    """The text for the summariser of the conversation: the addresses that a summary should go on naming."""
     return home(store) / "summariser" / _key(transcript)
 
 
@@ -81,7 +81,7 @@ def compacted(store: Path, transcript: str) -> Path:
 
 
 def call(store: Path, call_id: str) -> Path:
-    """The conversation, and the sub-agent, in which a host called a tool of ours; removed once the tool has read it."""
+    """The conversation, and the sub-agent, in which a host called one of our tools; removed once the tool reads it."""
     return home(store) / "calls" / _key(call_id)
 
 
@@ -114,12 +114,12 @@ def write_sealed(store: Path, path: Path, data: bytes) -> None:
     put(store, path, seals.seal(store, name + b"\n" + data).encode() + b"\n" + data)
 
 
-def sealed(store: Path, path: Path, most: int = LONGEST) -> bytes:
-    """The data that this machine wrote there, of at most so many bytes. Raises: FileNotFoundError if there is none, or
+def sealed(store: Path, path: Path, limit: int = LONGEST) -> bytes:
+    """The data that this machine wrote there, of at most `limit` bytes. Raises: FileNotFoundError if there is none, or
     another's."""
     name = path.relative_to(store).as_posix()
     try:
-        seal, _, data = contained.read(store, name, most).partition(b"\n")
+        seal, _, data = contained.read(store, name, limit).partition(b"\n")
     except Refused as error:
         raise FileNotFoundError(str(error)) from error
     if not seals.is_sealed_here(store, name.encode() + b"\n" + data, seal.decode("ascii", "replace")):

@@ -28,7 +28,7 @@ from ctxvc.errors import Refused
 from ctxvc.policies.run import actor_name, ask_plan, ask_relief
 from ctxvc.session.session import Session
 
-#: The words of a focus: so many letters at least, and none that stands everywhere.
+#: The words of a focus: with a fewest number of letters, and none that stands everywhere.
 _WORD = re.compile(r"[\w./-]+")
 _SHORTEST = 3
 _COMMON = frozenset({

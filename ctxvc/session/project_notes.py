@@ -53,7 +53,7 @@ def add(
     root: Path,
     files: Sequence[str] = (),
 ) -> ProjectNote:
-    """Adds a note to this store's own session of them; one of the same name stands no more.
+    """Adds a note to this store's own session of them; it replaces one of the same name.
 
     `learned` are the session, scope and step. Its files are `files`, and those below `root` that the text names.
     Raises: BadInput, Refused for a file that is not there, CtxvcError.

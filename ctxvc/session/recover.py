@@ -90,7 +90,7 @@ def _reading(
     path: str,
     seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
-    """At most so many tokens of the addressed content, with its description."""
+    """The addressed content, cut to a limit in tokens, with its description."""
     resolved = elsewhere or addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     if resolved and resolved.group:

@@ -94,7 +94,7 @@ def _needed(context: Context, view: View, more: int = 0) -> int:
 
 
 def _own_words(view: View) -> int:
-    """The tokens of the few texts of ours that rendering adds to the counted ones, for empty or missing content."""
+    """The tokens of the few texts that rendering adds to the counted ones, for empty or missing content."""
     slots = outline(view.ledger)
     empty = sum(slot.show == "body" and slot.kind == "tool_result" and not slot.row.bytes for slot in slots)
     begins = bool(slots) and slots[0].role != "user"
@@ -211,7 +211,7 @@ class DashboardFeed:
         return self._scope != self._context.scope
 
     def _nudge(self, view: View, last: model_dashboard.LastShown | None) -> str:
-        """What the agent is told to do now, if anything."""
+        """The instruction that the agent gets now, if any."""
         reached = model_dashboard.crossed(last, self._context.totals(view), _percents(view.budget))
         return self._context.terms.nudge(reached, self._unnoted(view))
 

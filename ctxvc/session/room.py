@@ -33,7 +33,7 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
     """Old blocks leave until `incoming` counted tokens fit below the guard, `spare` provider's tokens beside them.
 
     First by the plans that wait, then by the policy's, as if what comes in were there, then by the guard; each is a
-    commit of its own. Nobody asks a model here: the step is open, and its results are not recorded yet. A failure of
+    commit of its own. No model is asked here: the step is open, and its results are not recorded yet. A failure of
     the policy is left to the next request to report, so that no result is lost for it.
     """
     context.stored.refresh()
@@ -74,7 +74,7 @@ def relieve(context: Context, policy: Policy | None, share: float) -> int:
 def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
     """Puts results that were blocked for lack of room into the prompt, oldest first, as far as there is room.
 
-    Only results of this turn and the one before that nobody has read since, and that may come in whole; and only if the
+    Only results of this turn and the one before that were not read since, and that may come in whole; and only if the
     cached prefix that breaks costs no more than the call by which the model would read the result. The newest, which
     the model has not seen yet, come back up to the guard; older ones up to the usage at which the policy would take
     something away. Gives whether any came back.
@@ -91,7 +91,7 @@ def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
         most = (view.budget.guard if row.step >= newest else mark) - spare
         before = back.tokens_after if back else view.counted
         if view.calibrated(before + view.price.body(row) - view.price.text(row.stub)) > most:
-            continue  # a rehearsal goes through all rows, and nobody needs it at each request
+            continue  # a rehearsal goes through all rows, and is not needed at each request
         action = Action(verb="restore", targets=(*targets, row.id))
         rehearsal = rehearse(view, Plan(actions=(action,), actor=ACTOR, reason="there is room for what did not fit"))
         if rehearsal and view.calibrated(rehearsal.tokens_after) <= most and _pays(context, policy, view, rehearsal):

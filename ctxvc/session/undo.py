@@ -240,7 +240,7 @@ def _rehearsal(
     groups: tuple[Group, ...],
     problems: tuple[Problem, ...] = (),
 ) -> Rehearsal:
-    """What a change to `after` is, of a prompt of so many tokens."""
+    """A change to `after` as a rehearsal; `tokens` are those of the prompt now."""
     return Rehearsal(
         plan=Plan(actions=(), actor=context.actor),
         after=after,

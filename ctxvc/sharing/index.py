@@ -106,7 +106,7 @@ def parents(sessions: Iterable[SessionEntry]) -> list[str]:
 
 
 def parse(clone: str, content: Mapping[str, bytes]) -> Index:
-    """The index of a clone from its files. Raises: Refused for a newer format; Damaged if it is none."""
+    """The index of a clone from its files. Raises: Refused for a newer format; Damaged."""
     if sum(map(len, content.values())) > LARGEST:
         raise Damaged(f"the index of {clone} is larger than {LARGEST:,} bytes", hint=Phrase("share-theirs"))
     try:

@@ -71,7 +71,7 @@ def commit(store: Store, index: Index, former: str = "") -> str:
 
 
 def keep(store: Store, ref: str, commit: str) -> None:
-    """Keeps a commit of an index, and what the remote has by it, by a ref of ours."""
+    """Keeps a commit of an index, and what the remote has by it, by one of our refs."""
     program.run(store.path, "update-ref", ref, commit)
 
 

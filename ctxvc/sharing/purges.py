@@ -28,7 +28,7 @@ def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) 
 
 
 def check_pull(store: Store, address: str, theirs: Indexes, *, ask: bool) -> None:
-    """Takes over the remote's record if nothing of ours is in it. Raises: Refused if a person must accept it first."""
+    """Takes over the remote's record. Raises: Refused if it purges what is here: a person must accept it first."""
     record = _news(store, address, theirs, ask=ask)
     if count := len(carried.present(store, record)):
         raise Refused(

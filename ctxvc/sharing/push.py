@@ -119,7 +119,7 @@ def _push(
 
 
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
-    """The commits of ours that the remote has, by any index there: they were searched, or came from there."""
+    """Our commits that the remote has, by any index there: they were searched, or came from there."""
     return sorted(tip for tip in {*tips_of(theirs.entries), *theirs.commits.values()} if tip in store.repository)
 
 

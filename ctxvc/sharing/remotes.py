@@ -184,7 +184,7 @@ def remove(store: Store, name: str) -> Remote:
 
 
 def tracking(remote: str, clone: str) -> str:
-    """The ref of ours that leads to what was last pushed."""
+    """Our ref to what was last pushed."""
     return f"refs/remotes/{remote}/{clone}"
 
 

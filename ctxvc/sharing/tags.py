@@ -49,7 +49,7 @@ def signed(store: Store, name: str) -> tuple[str, str]:
 
 
 def _index(store: Store, commit: str) -> dict[str, dict[str, str]]:
-    """The sessions in an index of ours: name → scope → tip. Raises: Damaged if it is none."""
+    """The sessions in one of our indexes: name → scope → tip. Raises: Damaged."""
     shards = (f"{indices.SHARDS}/{number:02x}.jsonl" for number in range(256))
     files = {path: store.reader.optional(commit, path) for path in (indices.HEAD_FILE, indices.LIST_FILE, *shards)}
     index = indices.parse(_CLONE, {path: data for path, data in files.items() if data is not None})

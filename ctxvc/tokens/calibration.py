@@ -42,7 +42,7 @@ class Calibrating:
         self._model = ""
 
     def sent(self, scope: str, tokens: int) -> None:
-        """A prompt of so many tokens, as we count, goes out."""
+        """A prompt of this many counted tokens goes out."""
         self._sent[scope] = tokens
 
     def replied(
@@ -138,7 +138,7 @@ UNKNOWN = Calibration(1400, 512)
 _SMALL_PROMPT = 2.0
 #: What was assumed before it was measured; sessions of then have it.
 FORMERLY = Calibration(2000, 512)
-#: Replies without usage after which a person is told that their model's tokens are a guess.
+#: Replies without usage after which a person is warned that their model's tokens are a guess.
 SILENT_REPLIES = 5
 
 
@@ -159,14 +159,14 @@ def is_guess(calibration: tuple[int, int]) -> bool:
 
 
 def guess_remark(calibration: tuple[int, int], replies: int) -> Phrase | None:
-    """What a person is told of a guess that so many replies have not replaced; None if it is none, or too early."""
+    """The warning of a guess that enough replies have not replaced; None without one, or too early."""
     if replies < SILENT_REPLIES or not is_guess(calibration):
         return None
     return Phrase("unknown-vocabulary", factor=f"{calibration[0] / 1000:g}")
 
 
 def of_factor(tokens_per_count: float) -> Calibration:
-    """The calibration of a model that makes so many tokens of one of ours. Raises: BadInput."""
+    """The calibration of a model by its tokens for one of ours. Raises: BadInput."""
     low, high = _PLAUSIBLE
     if not low <= tokens_per_count <= high:
         raise BadInput(

@@ -61,7 +61,7 @@ _LAST_CUT = re.compile(r"(?s:.*)(?:\n(?=[ \t]{0,200}[^\s/])|[0-9A-Za-z](?=[\x00-
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """A way to count, under the name that its counts are kept by; `estimated` if they are no more than a guess."""
+    """A way to count, under the name that its counts are kept by; `estimated` if they are a guess."""
 
     name: str
     count: Count

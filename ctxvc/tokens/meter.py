@@ -46,7 +46,7 @@ class Meter:
 
     @property
     def estimated(self) -> bool:
-        """Whether the numbers are no more than a guess."""
+        """Whether the numbers are a guess."""
         return self._tokens.tokenizer.estimated
 
     def count(self, text: str) -> int:
@@ -231,7 +231,7 @@ def _is_media(row: Row) -> bool:
 
 
 def _stand_in(slot: Slot, bodies: Bodies) -> _Source:
-    """The source in a body's place in the prompt: a text of ours, or the body's head and tail."""
+    """The source in a body's place in the prompt: our own text, or the body's head and tail."""
     if slot.show == "text":
         return _text_source(slot.text)
     digest = hashlib.sha256(f"mask {MASK_SHOWN} {slot.row.id} {slot.row.sha256}".encode()).digest()

@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
 
 class Long(NamedTuple):
-    """A prompt of more `tokens` than these costs so many times as much for the `prompt` and for its `reply`."""
+    """The price factors of the `prompt` and its `reply`, if the prompt has more than these `tokens`."""
 
     tokens: int
     prompt: float
@@ -206,7 +206,7 @@ class Usage(NamedTuple):
         return Usage(*map(operator.add, self, other))
 
 
-#: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
+#: The most tokens of a plausible prompt or reply: a report of more is nonsense.
 _MOST = 20_000_000
 #: What `Usage` is made of, in its order.
 _NAMES = (
@@ -214,7 +214,7 @@ _NAMES = (
     "ephemeral_1h_input_tokens",
 )
 _OPENAI_NAMES = ("prompt_tokens", "", "cached_tokens", "completion_tokens", "")
-#: What is written into the cache for an hour costs so many times as much as a token of the prompt.
+#: The price of writing a token into the cache for an hour, as a factor of a prompt's token.
 _HOUR = 2
 
 

@@ -24,7 +24,7 @@ from ctxvc.tokens.models import Usage
 NEAR = 500
 #: Commits back that are looked at for the sizes of calls.
 _MOST = 2_000
-#: Thousandths of ours that a provider's count is taken for, at least and at most.
+#: The bounds of a provider's count, in thousandths of our own.
 _LEAST, _MOST_STEEP = 500, 3_000
 
 

@@ -107,7 +107,7 @@ AGENTS: Mapping[str, Agent] = {
 class Settings(NamedTuple):
     """What is set for one process: its program, the arguments before its own, and variables.
 
-    `files` are variables that name a file of ours, each with what is in it.
+    `files` are variables that name one of our files, each with its content.
     """
 
     program: str

@@ -133,7 +133,7 @@ class Answer:
             self._unread += self._reading.trailing_data[0]
             self.look()
         elif self.over and self._reading.trailing_data[0]:
-            self.unreadable = True  # more than an answer: where the next one begins, nobody knows
+            self.unreadable = True  # more than an answer: where the next one begins is unknown
 
     def look(self, *, at_end: bool = False) -> None:
         """Reads what has passed: whether the answer is over."""

@@ -42,7 +42,7 @@ SIDE = "side"
 AGENT = "agent-"
 #: The commits before the newest one in which a history is looked for that a client went back to.
 _BACK = 400
-#: The commits before the newest one that may be of an exchange of which nobody got to know that it was recorded.
+#: The commits before the newest one that may be of an exchange whose recording was never confirmed.
 _RESENT = 50
 #: A block of Claude Code's system prompt that tells of each request.
 _VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
@@ -108,7 +108,7 @@ class Conversation:
             return _NOTHING
 
     def goes_on_after(self, prompt: Prompt, count: int) -> None:
-        """The first messages of the prompt, so many, are what is recorded, however its client writes that."""
+        """The first `count` messages of the prompt are what is recorded, however its client writes that."""
         self.prints, self._is_continued = prompt.prints[:count], True
 
     def _all_pieces(self) -> dict[str, str | bytes]:
@@ -180,7 +180,7 @@ class Conversation:
         return clean, b"".join(clean.values())
 
     def take(self, call: Call) -> None:
-        """Records a call as the next step. A reply that broke off waits for what the client makes of it.
+        """Records a call as the next step. A reply that broke off waits for the client's next request.
 
         Raises: CtxvcError; then the call is not recorded.
         """
@@ -247,7 +247,7 @@ class Conversation:
     def _has_reply(self, prompt: Prompt, start: int) -> bool:
         """Whether the newest reply is among the messages from number `start` on.
 
-        It is not the first of them where a request brought replies that nobody recorded, and was itself not answered.
+        It is not the first of them where a request brought unrecorded replies, and was itself not answered.
         """
         if self._repeated(prompt, start):
             return True

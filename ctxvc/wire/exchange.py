@@ -119,7 +119,7 @@ class Management(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Management | None:
-    """The management under a budget in tokens, None under none. Raises: BadInput for a policy that is none."""
+    """The management under a budget in tokens, None under none. Raises: BadInput for an unknown policy."""
     if not budget:
         return None
     from ctxvc import policies
@@ -173,7 +173,7 @@ def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 class Copy:
     """A copy of an exchange that is passing. At its end, the exchange goes to `record`.
 
-    Nothing here raises: what fails is told to `report`, and what passes goes on.
+    Nothing here raises: failures go to `report`, and what passes goes on.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Copy:
         return "content-encoding" in self._headers or "content-encoding" in self._answered
 
     def end(self) -> None:
-        """The answer has come to its end."""
+        """The answer has ended."""
         self._complete = True
         self.leave()
 

@@ -32,7 +32,7 @@ _URL = re.compile(r"(https?)://(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,
 _PATHS = (("/v1/messages", "anthropic"), ("/v1beta", "gemini"), ("/v1alpha", "gemini"))
 #: What a header tells, where the path is one that several providers have.
 _HEADERS = (("anthropic-version", "anthropic"), ("x-goog-api-key", "gemini"), ("x-api-key", "anthropic"))
-#: By this header a ChatGPT login is told from a key.
+#: The header that distinguishes a ChatGPT login from a key.
 _ACCOUNT = "chatgpt-account-id"
 
 #: Headers of a request that are for the proxy itself.
@@ -76,7 +76,7 @@ class Route(NamedTuple):
 
 
 def upstream(name: str, url: str) -> Upstream:
-    """Raises: BadInput for a name that is none, or a URL that is no base URL."""
+    """Raises: BadInput for an invalid name, or a URL that is no base URL."""
     if name not in HOSTS:
         raise BadInput(f"there is no upstream {name[:40]!r}", hint=f"one of {', '.join(HOSTS)}")
     match = _URL.fullmatch(url.strip())

@@ -291,7 +291,7 @@ class _Way(NamedTuple):
 
 
 class _AtOnce(httpx2.AsyncByteStream):
-    """A body that nobody waits for, as one that is waited for."""
+    """An asynchronous body as a synchronous one."""
 
     def __init__(self, stream: httpx2.SyncByteStream) -> None:
         self._stream = stream
@@ -356,7 +356,7 @@ class _Merging(_Body):
         self._way, self._request, self._answer, self._report = way, request, answer, report
         self._open(stream)
         self._is_over = False
-        #: Whether something of ours failed before the client has got anything.
+        #: Whether our own code failed before the client has got anything.
         self.failed = False
 
     def _open(self, stream: Any) -> None:

@@ -327,17 +327,17 @@ class ManagedConversation(Conversation):
 
     # --- the true history
 
-    def _items(self, prompt: Prompt, redacted: Prompt, most: int | None = None) -> list[Item]:
-        """What the model has: the first `most` of the client's messages, all by default, and what passed aside.
+    def _items(self, prompt: Prompt, redacted: Prompt, count: int | None = None) -> list[Item]:
+        """What the model has: the first `count` of the client's messages, all by default, and what passed aside.
 
         `redacted` has the prints.
         """
         if not self._asides:
-            return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
+            return [Item(message, number) for number, message in enumerate(prompt.messages[:count])]
         items: list[Item] = []
         answers: list[Answer] = []
         running, covered = hashlib.sha256(), False
-        for number, message in enumerate(prompt.messages[:most]):
+        for number, message in enumerate(prompt.messages[:count]):
             running.update(redacted.prints[number])
             if covered and is_reply(self.form.reader().messages([message])):
                 continue  # the client's copy of what passed aside
@@ -433,7 +433,7 @@ class ManagedConversation(Conversation):
         return "\n".join(filter(None, map(_plain, formats.content(fit)))) if fit else ""
 
     def _guarded(self, slot: Slot) -> str:
-        """The text of a result that reads as one of ours, with a mark that it is none; empty for any other."""
+        """The text of a result that reads as one of ours, with a mark that it is not; empty for any other."""
         if slot.row.kind != "tool_result":
             return ""
         body = display.decode(self.session.bodies().body(slot.row))

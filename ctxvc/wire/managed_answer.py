@@ -78,7 +78,7 @@ class ManagedAnswer:
         #: Whether the model's first answer is a stream that broke off: the client's does, too, as it would without us.
         self.is_cut = False
         self._is_first = False
-        self._is_coming = False  # an answer has begun, and nobody was told of its end
+        self._is_coming = False  # an answer has begun, and its end was not reported
         self._merged: MergedAnswer | None = None
         self._encoding = ""
         self._content = Bounded()
@@ -117,7 +117,7 @@ class ManagedAnswer:
         return b"" if self._encoding or not data else self._passing(self._merged.feed(data))
 
     def ended(self, *, complete: bool) -> Future[Managed] | None:
-        """The answer has ended; what the recorder makes of it, None for one that broke off."""
+        """The answer has ended: the recorder's verdict, None for one that broke off."""
         assert self._merged is not None
         self._is_coming = False
         answer = decoded(self._content.bytes(), self._encoding)
@@ -149,7 +149,7 @@ class ManagedAnswer:
         return bool(self.body)
 
     def broke(self) -> None:
-        """The continuation cannot be had, or something of ours failed."""
+        """The continuation could not be fetched, or our own code failed."""
         self._is_broken = True
 
     def last(self) -> bytes:
@@ -164,7 +164,7 @@ class ManagedAnswer:
         return self._passing(self._merged.broke())
 
     def settle(self) -> None:
-        """Nothing more passes: a client that has left may have got all of an answer of whose end nobody was told."""
+        """Nothing more passes: a client that has left may have got all of an answer whose end was not reported."""
         if self._is_coming:
             self.ended(complete=False)
 

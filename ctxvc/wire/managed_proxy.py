@@ -197,7 +197,7 @@ class ManagedClient(Client):
         return self._upstream
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the work comes to while the client is there. Raises: Disconnected where it goes away."""
+        """The result of the work while the client waits. Raises: Disconnected if it goes away."""
         working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)

@@ -34,7 +34,7 @@ class Content:
 
 
 class Unmanageable(Exception):
-    """The first answer is none that can be merged: `raw` is what came of it, `reading` has read so far."""
+    """The first answer cannot be merged: `raw` is what came of it, `reading` has read so far."""
 
     def __init__(self, raw: bytes, reading: Answer, content: Content) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Unmanageable(Exception):
 
 
 class Failed(Exception):
-    """Something of ours failed, its cause: nothing more is known of what comes after an answer."""
+    """Our own code failed, for this cause: nothing more is known of what comes after an answer."""
 
 
 class Passage:

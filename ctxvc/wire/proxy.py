@@ -148,7 +148,7 @@ class Incoming(NamedTuple):
 
 
 class Disconnected(Exception):
-    """The connection is over: there is nobody to answer."""
+    """The connection is over: no answer can be sent."""
 
 
 class Client:
@@ -240,7 +240,7 @@ class Client:
         return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
-        """The connection to the upstream. Raises: OSError if there is none to be had; Disconnected with the client."""
+        """The connection to the upstream. Raises: OSError if it cannot be reached; Disconnected with the client."""
         if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()

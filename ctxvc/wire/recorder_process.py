@@ -167,7 +167,7 @@ class RecorderProcess:
             return True
 
     def _serve(self, turn: int | None) -> None:
-        """Starts a recorder, and sends it what comes, until it ends or there is no more. Raises: OSError."""
+        """Starts a recorder, and sends it what comes, until either ends. Raises: OSError."""
         recorder = self._recorder = _Process(turn)
         listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
         listening.start()
@@ -182,7 +182,7 @@ class RecorderProcess:
         recorder.close()
 
     def _next(self, recorder: _Process) -> Sent | None:
-        """What is to be sent next; None if nothing is, or nobody is there."""
+        """What is to be sent next; None if nothing is, or no recorder runs."""
         with self._changed:
             self._changed.wait_for(lambda: self._unsent or self._closing or recorder.ended)
             if recorder.ended or not self._unsent:
@@ -252,7 +252,7 @@ class _Process:
                     [sys.executable, "-c", f"from ctxvc.wire.recorder import run; run({theirs.fileno()})"],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    cwd="/",  # modules of ours alone are found by their name
+                    cwd="/",  # only our own modules are found by their name
                     pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
                     start_new_session=True,  # no signal of the terminal reaches it
                 )

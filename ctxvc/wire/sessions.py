@@ -62,7 +62,7 @@ class _Session:
         return own[-1] if own else None
 
     def conversation(self, store: Store, scope: str, form: Form, management: Management | None = None) -> Conversation:
-        """The conversation of a scope, which is begun where there is none. Raises: CtxvcError."""
+        """The conversation of a scope, begun if there is none. Raises: CtxvcError."""
         if scope in self.conversations and self.conversations[scope].form is not form:
             self.conversations.pop(scope).close()  # its client has another provider now
         if scope not in self.conversations:
@@ -392,7 +392,7 @@ def _reply(exchange: Exchange, form: Form) -> Reply | None:
 
 
 def _stored(store: Store, name: str, scope: str) -> StoredSession:
-    """The session, in that scope, which is begun where there is none."""
+    """The session, in that scope, begun if there is none."""
     if scope not in store.tips(name):
         with StoredSession.open(store, name, MAIN) as stored:
             stored.begin_empty(scope)
@@ -400,7 +400,7 @@ def _stored(store: Store, name: str, scope: str) -> StoredSession:
 
 
 def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
-    """From here on the scope is recorded on the wire; nobody reads the client's own recording any more."""
+    """From here on the scope is recorded on the wire; the client's own recording is no longer read."""
     sources = {scope: store.reader.meta(tip).source for scope, tip in store.tips(name).items()}
     scope = next((scope for scope, source in sources.items() if source and source.id == conversation), MAIN)
     with StoredSession.open(store, name, scope) as stored:

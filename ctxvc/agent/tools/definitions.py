@@ -1,4 +1,4 @@
-"""The context tools as a model is told of them: names, descriptions, and what each takes.
+"""The context tools as a model sees them: names, descriptions and parameters.
 
 A tool is one type: its docstring is the description, its fields are the schema, and calls are parsed by it. A sentence
 about another tool appears only where that tool is offered too.
@@ -24,7 +24,7 @@ _LABELS = "to find it by, such as decision"
 
 
 def describe(description: str) -> msgspec.Meta:
-    """What a model is told of a field."""
+    """The description of a field for a model."""
     return msgspec.Meta(description=description)
 
 
@@ -315,7 +315,7 @@ def _schema(kind: type[Arguments]) -> dict[str, Any]:
 
 
 def definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
-    """A tool as a model is told of it: its docstring, with `more` behind it or in brief, and its schema."""
+    """A tool as a model sees it: its docstring, with `more` behind it or in brief, and its schema."""
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}

@@ -25,7 +25,7 @@ COUNTED = 1_000
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that matches: its address as seen from where one is, and lines of it with their numbers.
+    """A block that matches: its address as seen from the current scope, and lines of it with their numbers.
 
     `more` counts further lines of it.
     """
@@ -39,7 +39,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+    """The matches among `blocks` blocks; `more` counts further blocks that match, up to 1,000.
 
     `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
     """
@@ -79,7 +79,7 @@ def search(
 
     Dashboards, what was deleted, and calls of the tools `without` with their results are left out. `limit` is how many
     lines are enough.
-    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for a pattern that is none.
+    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for an invalid pattern.
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
@@ -133,7 +133,7 @@ def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
 
 
 def address_from(stored: StoredSession, place: Place) -> str:
-    """The handle of a block, with what leads to it from the scope where one is."""
+    """The handle of a block, with the path to it from the current scope."""
     if place.project or place.session != stored.name:
         return f"{place.session}/{place.scope}:{place.row.handle}"
     return place.row.handle if place.scope == stored.scope else f"{place.scope}:{place.row.handle}"

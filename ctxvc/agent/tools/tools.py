@@ -87,7 +87,7 @@ class Tools:
             self._marked.pop(call, None)
 
     def begin(self) -> None:
-        """A new reply: nobody waits for the results of earlier calls any more."""
+        """A new reply has come: the results of earlier calls are no longer awaited."""
         self._read_out, self._marked = {}, {}
 
     def answer(self, name: str, value: object, call: str) -> Answer:

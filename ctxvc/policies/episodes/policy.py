@@ -41,7 +41,7 @@ PROTOCOL = (
     "episodes that no act in the prompt builds on, of which the description stays."
 )
 
-#: What is told of many things at most, and the characters of a call's label in a stub.
+#: The most things of a list that are named, and the characters of a call's label in a stub.
 _TOLD = 4
 _LABEL = 48
 

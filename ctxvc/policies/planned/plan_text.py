@@ -48,7 +48,7 @@ FAULTS: Mapping[Fault, str] = {
 SUMMARY, PLAN = "above_conversation_summary", "gc_plan"
 #: An answer of more characters than this is no plan.
 LONGEST = 200_000
-#: Of what was left out, so many things are named; all are counted.
+#: The most dropped elements that are named; all are counted.
 NAMED = 20
 
 _DEEPEST = 16
@@ -140,7 +140,7 @@ def _family(target: str) -> str:
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is open. What is not `accepted` was told already, with all that is in it."""
+    """An element that is open. One that is not `accepted` was reported already, with all that is in it."""
 
     name: str
     accepted: bool
@@ -201,7 +201,7 @@ class _Reader:
 
     def _open(self, name: str, attributes: str) -> None:
         if len(self.path) >= _DEEPEST:
-            self.lost = True  # nobody means this; what is open stays open, and so there is no plan
+            self.lost = True  # not meant as a plan: what is open stays open, and so there is none
             self.drop("element", f"<{name}> is nested too deep")
             return
         around = self.path[-1] if self.path else None

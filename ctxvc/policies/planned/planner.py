@@ -121,7 +121,7 @@ def _line(one: MovableObject, newest: int) -> str:
 
 # --- the planner that follows fixed rules
 
-#: A tool's object that was called with what one of so many newest steps called something with is in use.
+#: A tool's object is in use if one of this many newest steps has a call with the same argument.
 IN_USE = 8
 #: What may be a log has at least so many tokens and lines. So many of the largest are looked at, and the beginning of
 #: each, in characters.

@@ -40,7 +40,7 @@ LEAST = 1_000
 #: The share of `trigger` that fixed rules aim at where there is no target.
 AIM = 0.7
 
-#: The marks where nobody sets them, and those of fixed rules in a small window: there what is always in the prompt
+#: The default marks, and those of fixed rules in a small window: there what is always in the prompt
 #: leaves so little room that a batch down to the usual target takes what the next calls need (docs/decisions/0076). A
 #: model's question needs the room from the usual trigger to the guard.
 _TRIGGER, _TARGET = 0.85, 0.6
@@ -127,7 +127,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         return ACTOR
 
     def marks(self, budget: int) -> Marks:
-        """The shares that it goes by under a budget of so many tokens."""
+        """The shares that apply, by the budget's tokens."""
         is_small = self.trigger is None and self.ask is None and budget <= _SMALL
         trigger = self.trigger if self.trigger is not None else _SMALL_TRIGGER if is_small else _TRIGGER
         target = self.target if self.target is not None else _SMALL_TARGET if is_small else _TARGET

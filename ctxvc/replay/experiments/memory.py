@@ -61,7 +61,7 @@ Ask = Callable[[str], str]
 
 
 class Score(Sums, frozen=True):
-    """A method with so many tokens for a question.
+    """A method with an allowance in tokens for a question.
 
     Of the strings `blanked`, `exact` stood in what was found; of those that only tools' results had (`at_risk`),
     `exact_at_risk`. `tokens` are those of all that was found. `f1` sums the F1 of the `answered` questions.
@@ -80,7 +80,7 @@ class Score(Sums, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The scores of each method at each allowance, over so many conversations."""
+    """The scores of each method at each allowance, over a number of conversations."""
 
     conversations: int
     scores: tuple[Score, ...]
@@ -254,7 +254,7 @@ class Archive:
         )
 
     def evidence(self, method: str, question: Question, allowance: int) -> str:
-        """What a method finds for a question in so many tokens."""
+        """What a method finds for a question within an allowance."""
         match method:
             case "ask":
                 parts = self._looked_up(question, allowance)
@@ -295,7 +295,7 @@ class Archive:
         return "" if outcome.error else display.decode(outcome.output)
 
     def _within(self, parts: Iterable[str], allowance: int) -> str:
-        """The parts as far as they fit into so many tokens, the last one cut."""
+        """The parts as far as they fit into the allowance, the last one cut."""
         pieces: list[str] = []
         for part in parts:
             cut = part[: 16 * allowance]

@@ -136,7 +136,7 @@ def bound(prompt_bits: float, blocks: int, bits: int) -> float:
 
 
 def random_blocks(blocks: int, bits: int, seed: int) -> tuple[str, ...]:
-    """So many strings of so many random bits, as decimal digits. The same seed, the same strings."""
+    """Strings of random bits, as decimal digits. The same seed gives the same strings."""
     chance = random.Random(seed)  # noqa: S311 - not for secrets
     digits = len(str((1 << bits) - 1))
     return tuple(f"{chance.getrandbits(bits):0{digits}}" for _ in range(blocks))

@@ -16,7 +16,7 @@ import msgspec
 
 from ctxvc.replay.results.file import LineFile
 
-#: An answer of more characters than this is none.
+#: The most characters of a usable answer.
 LONGEST = 20_000
 
 _Score = Annotated[float, msgspec.Meta(ge=0, le=5)]

@@ -60,7 +60,7 @@ def section(title: str, lines: Iterable[str]) -> str:
     return "\n".join([f"## {title}", *(list(lines) or ["none"])])
 
 
-#: Calls from a cut on that are its future: so many at the least, and as many as are shown.
+#: The calls after a cut that are its future: the fewest, and the most that are shown.
 LEAST_FUTURE, FUTURE = 5, 10
 #: A cut whose prompt exceeds the budget by more than this factor is left out: one message did that.
 _FAR_OVER = 1.25

@@ -1,4 +1,4 @@
-"""The figures of records: pure sums over them, so that whoever has the file can work them out again."""
+"""The figures of records: pure sums, which can be worked out again from the file alone."""
 
 from __future__ import annotations
 

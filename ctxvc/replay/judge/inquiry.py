@@ -50,7 +50,7 @@ class Inquiry:
         self.records: list[Record] = []
 
     def has_room(self, questions: int) -> bool:
-        """Whether so many questions more may be asked."""
+        """Whether this many more questions may be asked."""
         self.wanting = questions if questions > self.left else 0
         return not self.wanting
 

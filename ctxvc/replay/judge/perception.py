@@ -22,7 +22,7 @@ from ctxvc.replay.judge.cuts import Cut, line, section, whole_line
 
 #: Blocks of fewer tokens are not asked about.
 SMALLEST = 50
-#: The larger of a pair has at most so many times the tokens of the smaller: the paper's hard subset.
+#: The largest ratio of the tokens of a pair, the larger to the smaller: the paper's hard subset.
 CLOSE = 2
 #: Characters of a passage that is quoted.
 _SHORTEST, _QUOTED = 24, 120

@@ -34,7 +34,7 @@ SHORTEST = 4
 QUERIES = 8
 #: The beginning of a long command by which it can be known.
 COMMAND = 40
-#: What a text of up to so many characters holds is kept for other runs, which mostly have the same stubs.
+#: The anchors of a text of up to this many characters are kept for other runs, which mostly have the same stubs.
 CACHED = 1_000
 
 

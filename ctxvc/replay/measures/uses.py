@@ -83,7 +83,7 @@ def first_failures(blocks: Iterable[Block]) -> dict[tuple[str, str], int]:
     return failures
 
 
-#: A use is trivial if its anchor stands in a block of so many last steps.
+#: A use is trivial if its anchor stands in a block of this many latest steps.
 STEPS = 5
 
 

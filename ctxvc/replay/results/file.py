@@ -113,7 +113,7 @@ class ResultFile(LineFile[Result]):
     """The results file at `path`, which may be new; `version` is that of the code that would add to it.
 
     Enter `alone` before: of two that write to one file, each would take the other's newest line for the rest of a kill.
-    Raises: BadInput if the file is none of results; Refused if another version made them.
+    Raises: BadInput if the file is not one of results; Refused if another version made them.
     """
 
     def __init__(self, path: Path, version: str) -> None:
