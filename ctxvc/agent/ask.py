@@ -237,7 +237,7 @@ Read = tuple[str, str]
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer cites, as it is written there: the block, whether it exists in a recording, and was read.
+    """A citation of an answer, as it is written there: the block, whether it exists in a recording, and was read.
 
     `project` is the folder of its project, where several were asked. `why` says why it does not hold; empty if it does.
     """

@@ -170,7 +170,7 @@ def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]
 
 
 def malformed(call: Mapping[str, Any]) -> str:
-    """What is wrong with a call's arguments, to tell the model; empty if they are an object."""
+    """The fault of a call's arguments, for the model; empty if they are an object."""
     text = call.get("input")
     if isinstance(text, dict):
         return ""

@@ -55,7 +55,7 @@ class Place:
         return True
 
     def status(self) -> os.stat_result | None:
-        """What is there; None if nothing is."""
+        """Its status; None if nothing is there."""
         if self.missing:
             return None
         try:

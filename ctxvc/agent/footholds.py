@@ -100,7 +100,7 @@ class Footholds:
             return [tuple(path.split("/")) for path in below if not path.startswith("..") and path != "."]
 
     def changes(self) -> list[str]:
-        """What is new, other or gone, as `PATH (new)`; nothing at the first look."""
+        """The changes since the last look, as `PATH (new)`; none at the first."""
         with self._lock:
             before, self._before = self._before, self._seen()
             now = self._before
@@ -211,7 +211,7 @@ def _take(path: str, seen: dict[str, object], *, deep: bool = True) -> None:
 
 
 def _signature(path: str) -> object:
-    """What is other once the file has changed; "folder" for a folder, None if nothing is."""
+    """A value that changes with the file; "folder" for a folder, None if nothing is there."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run may spend and what it has spent: one account for the agent, its helpers and the policy's model."""
+"""The limits and the spending of a run: one account for the agent, its helpers and the policy's model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending:
-    """What the replies of a run took, as the provider counted it. Safe to use from several threads.
+    """The usage of a run's replies, as the provider counted it. Safe to use from several threads.
 
     `planner_usage` is the part of `usage` that policies' questions took.
     """
@@ -62,7 +62,7 @@ class Spending:
 
     @property
     def dollars(self) -> float | None:
-        """What it cost; None if a model without a price replied."""
+        """The cost; None if a model without a price replied."""
         return self._dollars if self._priced else None
 
     @property

@@ -197,7 +197,7 @@ def _streamed(chunks: Iterable[bytes], say: Callable[[str], None], api: Api) -> 
 
 
 def _problem(kind: str, event: dict[str, Any], api: Api) -> Overflow | Fault | None:
-    """What the server reports in an event instead of going on, or that the stream is another API's."""
+    """The refusal that an event reports, or the fault of a stream of another API."""
     if kind == "error" or event.get("error"):
         return refusal(0, event)
     if kind == "response.failed":

@@ -1,4 +1,4 @@
-"""What replies: a provider's model (`provider.py`), or a script that plays one."""
+"""The source of replies: a provider's model (`provider.py`), or a script that plays one."""
 
 from __future__ import annotations
 

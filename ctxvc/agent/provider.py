@@ -76,7 +76,7 @@ _HINTS = {"key": "set OPENAI_API_KEY", "unreadable": "check the address: it shou
 
 
 class _OpenAI(Server):
-    """What both APIs share: the client, its errors, and options that some servers do not take."""
+    """The base of both APIs: the client, its errors, and options that some servers do not take."""
 
     #: An option → what it is called where a server refuses it under that name; empty where it is left out.
     options: Mapping[str, str] = {}

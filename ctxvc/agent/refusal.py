@@ -1,4 +1,4 @@
-"""What a server answered instead of a reply, as a value: a prompt that is too long for it, or a fault, in one line."""
+"""A server's answer that is not a reply, as a value: a prompt that is too long for it, or a fault, in one line."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _OVERFLOWS = frozenset({0, 200, 400, 413, 422, 500})
 
 
 def refusal(status: int, body: object) -> Overflow | Fault:
-    """The fault of a server's answer that is no reply: its status (0 inside a stream) and its body, JSON or text."""
+    """The refusal in an answer of this status (0 inside a stream) and this body, JSON or text."""
     error = _error(body)
     text, kind = _text(error, status), " ".join(str(error.get(name) or "") for name in ("type", "code"))
     if overflow := _overflow(status, f"{kind} {error.get('message')}", error, text):

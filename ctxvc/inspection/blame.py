@@ -15,7 +15,7 @@ from ctxvc.store.store import Store
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What a commit did to it. `entry` is None if not committed yet, `step` the newest step by then."""
+    """The change of a block in a commit. `entry` is None if not committed yet, `step` the newest step by then."""
 
     what: str
     touch: Touch
@@ -82,7 +82,7 @@ def _turned(before: Row, after: Row) -> str:
 
 
 def _operation(entry: Entry | None) -> str:
-    """Of a commit that names the block and leaves it as it is."""
+    """The name of a commit that names the block and leaves it as it is."""
     operation = entry.op if entry else ""
     return {"recover": "read"}.get(operation, operation or "named")
 

@@ -1,4 +1,4 @@
-"""What changed in the prompt between two moments of a session: what entered, left, or is shown differently."""
+"""The changes in the prompt between two moments of a session: what entered, left, or is shown differently."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StubChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(before: Ledger, after: Ledger) -> list[BlockChange | StubChange]:
-    """What differs in `after` from `before`: blocks by number, then stubs of groups."""
+    """The differences of `after` from `before`: blocks by number, then stubs of groups."""
     changes = sorted(_changes(before, after), key=lambda change: change.row.number)
     return [*changes, *sorted(_stubs(before, after), key=lambda change: group_number(change.group.id))]
 

@@ -1,4 +1,4 @@
-"""What a tool call changes in files, for the editing tools of the hosts that we know: read from its arguments alone.
+"""The changes that a tool call makes in files, for the editing tools of known hosts: read from its arguments alone.
 
 By their form and not by the tool's name: a path beside a new text, several edits in a list, a patch, a here-document.
 What a call was meant to change is not what came of it: a call can fail, and a person can edit afterwards. Nothing that

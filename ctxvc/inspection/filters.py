@@ -23,7 +23,7 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched; of a field that is empty, all. `agents` are formats of recordings, such as `claude-code`;
+    """The content to search; an empty field is no limit. `agents` are formats of recordings, such as `claude-code`;
     `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
     and `until` bound the time of the block's step, in seconds since 1970."""
 

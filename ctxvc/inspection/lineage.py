@@ -203,7 +203,7 @@ def _applied(state: _State, edit: Edit, index: int, number: int, distance: _Dist
 
 
 def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]]]:
-    """What a change replaces, from a line to behind another, and by which lines."""
+    """The ranges of lines that a change replaces, and the new lines of each."""
     old, new, lines = change.old.replace("\r", ""), change.new.replace("\r", ""), state.lines
     if change.kind == "write":
         yield 0, len(lines), split(new)

@@ -59,8 +59,8 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """What one store gives: its best blocks, and of its texts how many have each term, how many there are, and how many
-    characters they have."""
+    """The result of one store: its best blocks, and of its texts how many have each term, how many they are, and their
+    characters."""
 
     fitting: Sequence[Fitting]
     having: Mapping[str, int]

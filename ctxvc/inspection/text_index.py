@@ -102,7 +102,7 @@ class TextIndex:
         self._database = CacheDatabase(store.cache_path / FILE, _SCHEMA, largest=_LARGEST)
 
     def fact(self, name: str) -> object:
-        """What was kept under that name; None for nothing, and where there is no index."""
+        """The value kept under that name; None without one, or without an index."""
         with self._reading() as database:
             return _fact(database, name) if database else None
 
@@ -307,7 +307,7 @@ def often(word: str, times: int) -> str:
 
 
 def _document(text: str, facts: Iterable[str]) -> str:
-    """What the index takes the words of."""
+    """A body's text as the index takes it, with its facts as words."""
     plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
     counts = Counter(relevance.parts(plain[:COUNTED]))
     repeated = (often(word, times) for word, count in counts.items() for times in OFTEN if count >= times)

@@ -1,4 +1,4 @@
-"""Who uses the context: the prompt's tokens by kind, tool, turn or file, and how far the thresholds are. Pure."""
+"""The uses of the context: the prompt's tokens by kind, tool, turn or file, and how far the thresholds are. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORDS = 80
 def categories(
     ledger: Ledger, costs: Mapping[str, Cost], overhead: int, by: By, body: Callable[[Row], bytes]
 ) -> list[Category]:
-    """What is in the prompt, in categories: the biggest first, turns in their order. `body` reads calls' arguments."""
+    """The prompt's content in categories: the biggest first, turns in their order. `body` reads calls' arguments."""
     rows = [row for row in ledger.rows() if costs[row.id].shown]
     names = _names(ledger, rows, by, body)
     blocks = Counter(names[row.id] for row in rows)

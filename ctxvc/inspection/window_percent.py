@@ -59,12 +59,12 @@ class Occupancy(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """Of the window, floored; above 100 where more was counted than it should hold."""
+        """The percentage of the window, floored; above 100 where more was counted than it should hold."""
         return percent_of(self.tokens, self.window)
 
 
 def percent_of(tokens: int, window: int) -> int:
-    """Of the window, floored."""
+    """The percentage of the window, floored."""
     return tokens * 100 // max(1, window)
 
 

@@ -21,7 +21,7 @@ from ctxvc.tokens.models import Usage
 
 
 class CallCost(NamedTuple):
-    """What the call of a commit took. `dollars` is None where the table has no price for the model."""
+    """The usage of a commit's call. `dollars` is None where the table has no price for the model."""
 
     entry: Entry
     model: str
@@ -35,7 +35,7 @@ class CallCost(NamedTuple):
 
 
 class TotalCost(NamedTuple):
-    """What some calls took together: those whose usage is recorded. `dollars` is None if none of them has a price;
+    """The usage of some calls together: those whose usage is recorded. `dollars` is None if none of them has a price;
     `unpriced` counts those that have none."""
 
     calls: int

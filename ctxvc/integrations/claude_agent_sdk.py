@@ -251,5 +251,5 @@ class Transcript:
 
 
 def _prefix(project_key: str) -> str:
-    """What the names of the sessions begin with that hold a project's transcripts."""
+    """The prefix of the names of sessions that hold a project's transcripts."""
     return f"sdk-{hashlib.sha256(project_key.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}-"

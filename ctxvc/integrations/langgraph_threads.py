@@ -162,7 +162,7 @@ def _plain_json(value: Any, depth: int) -> Any:
 
 
 def _bytes(tree: Mapping[str, Any]) -> bytes:
-    """What `_tree` was made of."""
+    """The value that `_tree` was made of."""
     if "bytes" in tree:
         return base64.b64decode(tree["bytes"])
     data: bytes = ormsgpack.packb(_unpacked(tree["value"]), option=ormsgpack.OPT_NON_STR_KEYS)

@@ -97,7 +97,7 @@ class Records:
         return (_value(self._stored.body(row)) for row in self._stored.ledger().backwards())
 
     def commit(self) -> None:
-        """What was added is in a commit, for git and others to see. Raises: CtxvcError."""
+        """Commits what was added, for git and other readers. Raises: CtxvcError."""
         with self._lock:
             if self._stored.in_step:
                 self._stored.finish()

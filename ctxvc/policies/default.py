@@ -288,7 +288,7 @@ def _summary(ledger: Ledger) -> Iterator[Row]:
 
 
 def _arguments(view: View, call: Row) -> str:
-    """What a call was about: files, patterns, commands. Its label has at most 80 characters of it."""
+    """The objects of a call: files, patterns, commands. A label has only the first 80 characters."""
     if not view.readable:
         return call.label
     return "\n".join(fact.object for fact in facts(call.tool, view.words(call), call.ext))

@@ -233,7 +233,7 @@ def _substance(text: str) -> str:
 
 
 def _plans(row: Row, text: str, width: int) -> list[str]:
-    """What the last reply of an unfinished turn was about to do; nothing if it says nothing of that."""
+    """The plan at the end of an unfinished turn's last reply; none if it is empty."""
     last = _sentences(text[-_LOOKED_AT:])[-1:]
     return [_quoted(row, one, width) for one in last if not _is_empty(one)]
 

@@ -71,7 +71,7 @@ def answer(store: Path, transcript: str) -> Path:
 
 
 def installed(store: Path, transcript: str) -> Path:
-    """What the newest compaction that the host took had left out, and the stubs that it was given."""
+    """The blocks that the newest compaction of the host left out, and the stubs that it was given."""
     return home(store) / "installed" / _key(transcript)
 
 

@@ -315,7 +315,7 @@ def _request(replayed: Session) -> tuple[Request | None, str]:
 
 
 def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the Messages API would refuse; nothing if the messages are valid."""
+    """The faults for which the Messages API would refuse the messages; none if they are valid."""
     if not messages:
         yield "there are no messages"
         return

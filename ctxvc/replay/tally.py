@@ -120,7 +120,7 @@ class Prepared:
 
 
 def prepare(conversation: Conversation) -> Prepared:
-    """What the replays of a conversation share."""
+    """The data that the replays of a conversation share."""
     meter = Meter(None)
     session = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(session)

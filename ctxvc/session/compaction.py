@@ -112,7 +112,7 @@ def compaction(
 
 
 def _content(message: HostMessage) -> tuple[object, ...]:
-    """What a model sees of a message."""
+    """A message as a model sees it."""
     results = [(result.id, result.text) for result in message.tool_results]
     return message.role, message.text.strip(), [use.id for use in message.tool_uses], results
 
@@ -135,7 +135,7 @@ def _with_unknown(
 
 
 def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
-    """What puts back the blocks that the host has in its prompt, though by what was recorded it had dropped them.
+    """The actions that put back blocks of the host's prompt that were recorded as dropped.
 
     What a person, an agent or a policy took out since is to leave the host's prompt now.
     """

@@ -241,7 +241,7 @@ class Context:
             self.record(rehearsal, subject, _op(rehearsal), trailers, relieves=relieves)
 
     def on_newest(self, change: Callable[[], _Changed]) -> _Changed:
-        """What `change` gives on the newest state, tried again if another writer came between. Raises: Conflict."""
+        """The result of `change` on the newest state, tried again if another writer came between. Raises: Conflict."""
         self.stored.refresh()
         try:
             return change()

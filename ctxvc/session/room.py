@@ -25,7 +25,7 @@ ROOM = 0.05
 
 
 def relief(policy: Policy | None) -> Relief | None:
-    """What the guard takes first under this policy."""
+    """The source of the actions that the guard takes first under this policy."""
     return partial(ask_relief, policy) if policy else None
 
 

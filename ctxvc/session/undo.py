@@ -101,7 +101,7 @@ class _History:
         return operation.subject
 
     def irreversible(self, target: Operation | None) -> Iterator[Operation]:
-        """What is newer than `target` and cannot be taken back, of what a person might mean."""
+        """The operations after `target` that cannot be undone, among those that a person might mean."""
         for change in takewhile(lambda change: change is not target, self):
             if change.op in ("goto", "compact") or change.switches:
                 yield change

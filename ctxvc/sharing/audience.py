@@ -1,4 +1,4 @@
-"""Who could read what is pushed to an address: anybody, or whoever has the project's code."""
+"""The readers of what is pushed to an address: anybody, or those with access to the project's code."""
 
 from __future__ import annotations
 

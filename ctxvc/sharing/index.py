@@ -52,7 +52,7 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a clone's index says of the clone: its name, its newest purge, its links to code."""
+    """The facts of a clone in its index: its name, its newest purge, its links to code."""
 
     format: int = FORMAT
     clone: str

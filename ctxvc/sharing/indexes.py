@@ -22,7 +22,7 @@ _REFSPECS = [f"+{REFS}*:{REFS}*", f"+{PURGED}*:{PURGED}*"]
 
 
 class Indexes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a remote has: each clone's index, the commits that lead to them, and the newest map of purges.
+    """The content of a remote: each clone's index, the commits that lead to them, and the newest map of purges.
 
     `ignored` says what was left out, and why.
     """

@@ -1,4 +1,4 @@
-"""What this store shares: the index of its sessions, and the commit that carries both."""
+"""The shared part of this store: the index of its sessions, and the commit that carries both."""
 
 from __future__ import annotations
 

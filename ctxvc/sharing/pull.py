@@ -37,7 +37,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pull did. `clones` are those on the remote, `ignored` says what was not taken, and why."""
+    """The outcome of a pull. `clones` are those on the remote, `ignored` says what was not taken, and why."""
 
     remote: str
     address: str
@@ -101,7 +101,7 @@ _BATCH = 200
 
 
 class Offer(NamedTuple):
-    """What is to be taken from a clone: sessions, and its links to code commits."""
+    """The offer of a clone: sessions, and its links to code commits."""
 
     clone: str
     links: str
@@ -146,7 +146,7 @@ class _Course:
             offers = [offer for offer in sound if offer.tips()] if is_clean else self._without_erased(offers)
 
     def _news(self, offer: Offer, current: Mapping[str, Mapping[str, str]]) -> Offer:
-        """What is new in an offer. A clone that has not accepted a purge yet has nothing for us."""
+        """The news in an offer. A clone that has not accepted a purge yet has nothing for us."""
         if not self._erased.isdisjoint(offer.tips()):
             self.ignored.append(f"{offer.clone} has not accepted a purge yet")
             return offer._replace(sessions=[], links="")

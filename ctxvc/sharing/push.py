@@ -29,7 +29,7 @@ from ctxvc.store.upkeep import carriers, gc
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a push did. `sessions` are those on the remote now, `changed` the new or longer ones among them.
+    """The outcome of a push. `sessions` are those on the remote now, `changed` the new or longer ones among them.
 
     `withdrawn` were there and are in its index no more. `purged` says whether the record of a purge went along, `large`
     which bodies hosts would have refused: their sessions are there in pieces.

@@ -52,7 +52,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clone_name(store: Store) -> str:
-    """What this store is called on its remotes; empty before it has one."""
+    """The store's name on its remotes; empty before it has one."""
     return _state(store).clone
 
 

@@ -143,7 +143,7 @@ SILENT_REPLIES = 5
 
 
 def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
-    """What to start from before the provider has reported anything: 1.5 for current Claude models, 1.2 for older ones.
+    """The calibration before the provider has reported anything: 1.5 for current Claude models, 1.2 for older ones.
 
     Any other model of the table is taken at our own count, and so is one that is not in it in a large window; in a
     small `window`, where the first prompt may fill it, that is `UNKNOWN`.

@@ -1,4 +1,4 @@
-"""What the blocks of a prompt cost, in tokens. Each body is counted once in a store's life: the counts are cached."""
+"""The cost of a prompt's blocks in tokens. Each body is counted once in a store's life: the counts are cached."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Long(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What tokens cost, in dollars a million: of the prompt and of the reply. `read` and `write` are multiples of the
+    """Prices in dollars for a million tokens of the prompt and of the reply. `read` and `write` are multiples of the
     prompt's price, for what comes from the provider's cache and for what goes into it for five minutes."""
 
     prompt: float

@@ -1,4 +1,4 @@
-"""What each agent needs to send its requests to the proxy: one table, a row an agent."""
+"""The settings by which each agent sends its requests to the proxy: one table, a row an agent."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ AGENTS: Mapping[str, Agent] = {
 
 
 class Settings(NamedTuple):
-    """What is set for one process: its program, the arguments before its own, and variables.
+    """The settings of one process: its program, the arguments before its own, and variables.
 
     `files` are variables that name one of our files, each with its content.
     """

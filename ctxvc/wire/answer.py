@@ -91,7 +91,7 @@ def _plain(data: bytes) -> tuple[list[bytes], int]:
 
 
 class Taker(Protocol):
-    """What takes the content of an answer, as it can be read."""
+    """A receiver of an answer's content, as it can be read."""
 
     def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> None: ...
 

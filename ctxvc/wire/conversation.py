@@ -112,7 +112,7 @@ class Conversation:
         self.prints, self._is_continued = prompt.prints[:count], True
 
     def _all_pieces(self) -> dict[str, str | bytes]:
-        """What is recorded beside the newest reply: path → its bytes, or the id of its blob."""
+        """The files recorded beside the newest reply: path → its bytes, or the id of its blob."""
         return self.stored.pieces()
 
     def _client_pieces(self) -> dict[str, str | bytes]:
@@ -129,7 +129,7 @@ class Conversation:
         return sum(1 for _ in takewhile(bool, map(eq, self.prints, prompt.prints)))
 
     def likeness(self, prompt: Prompt) -> Likeness:
-        """What the prompt shares with the conversation."""
+        """The overlap of the prompt and the conversation."""
         shared = self.shared(prompt)
         return Likeness(0 < shared == len(self.prints) and self._has_reply(prompt, shared), shared)
 
@@ -337,7 +337,7 @@ class Conversation:
         return prompt.messages
 
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
-        """What these messages make of the blocks of the ledger."""
+        """The ledger's blocks as these messages have them."""
         return recast(ledger, messages, lambda row: self.stored.body(row, ledger.meta.scope), moves=True)
 
     # --- what is written

@@ -129,7 +129,7 @@ def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Manage
 
 
 class Recorder(Protocol):
-    """What takes exchanges, and says what goes to the model where it manages prompts. Nothing here raises.
+    """A receiver of exchanges, which decides what goes to the model where it manages prompts. Nothing here raises.
 
     A managed exchange is `ask` for the request, then for each answer of the model if the request got `tools`, then
     `record`.
@@ -312,7 +312,7 @@ def _unknown(_data: bytes) -> bytes:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Of gzip, in one member or several, or of zlib; servers call raw deflate by its name, too."""
+    """Decompresses gzip, in one member or several, or zlib; servers call raw deflate by its name, too."""
     result = b""
     while data and len(result) < LARGEST:
         inflater = zlib.decompressobj(47)

@@ -1,4 +1,4 @@
-"""What a proxy and the recorder in a process of its own send each other, over a socket."""
+"""The messages between a proxy and the recorder in a process of its own, over a socket."""
 
 from __future__ import annotations
 

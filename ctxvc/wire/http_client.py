@@ -110,7 +110,7 @@ class _Recording:
         self.close = recorder.close
 
     def request(self, request: httpx2.Request) -> Future[Managed] | None:
-        """What goes out instead, if the recorder is asked."""
+        """The request to send instead, if the recorder is asked."""
         call = form.call(request.url.path) if request.method == "POST" else None
         if call is None or _PART in request.extensions:
             return None
@@ -149,7 +149,7 @@ class _Recording:
         request.stream = httpx2.ByteStream(managed.body)
 
     def response(self, response: httpx2.Response) -> Copy | ManagedAnswer | None:
-        """What the answer's body goes to; None for an answer that is not recorded."""
+        """The receiver of the answer's body; None for an answer that is not recorded."""
         answer: ManagedAnswer | None = response.request.extensions.pop(_ANSWER, None)
         if answer is not None:
             if answer.begin(response.status_code, _pairs(response.headers)):
@@ -309,7 +309,7 @@ class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
     @abstractmethod
     async def _next(self) -> bytes | None:
-        """What comes next; None at the end."""
+        """The next piece; None at the end."""
 
     @abstractmethod
     async def _close(self) -> None: ...

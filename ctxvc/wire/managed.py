@@ -133,7 +133,7 @@ class ManagedConversation(Conversation):
         return session
 
     def _folder(self, folder: str) -> dict[str, str | bytes]:
-        """What the folder has beside the newest reply."""
+        """The folder's files beside the newest reply."""
         return self.stored.pieces(self._newest_scope(), folder)
 
     def _newest_scope(self) -> str:
@@ -298,7 +298,7 @@ class ManagedConversation(Conversation):
         return [item.value for item in self._items(prompt, prompt)]
 
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
-        """What the client's history makes of the blocks; what a verb took out of the prompt stays out."""
+        """The blocks as the client's history has them; what a verb took out of the prompt stays out."""
         body = self.stored.body
         changes = recast(ledger, messages, lambda row: body(row, ledger.meta.scope), as_recorded=False, moves=True)
         for row in ledger.rows():
@@ -328,7 +328,7 @@ class ManagedConversation(Conversation):
     # --- the true history
 
     def _items(self, prompt: Prompt, redacted: Prompt, count: int | None = None) -> list[Item]:
-        """What the model has: the first `count` of the client's messages, all by default, and what passed aside.
+        """The model's items: the first `count` of the client's messages, all by default, and what passed aside.
 
         `redacted` has the prints.
         """

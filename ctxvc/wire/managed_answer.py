@@ -51,7 +51,7 @@ def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], 
 
 
 class ManagedAnswer:
-    """What the model is sent, one after the other, and what the client gets of its answers.
+    """The requests to the model, one after the other, and the client's share of its answers.
 
     `begin`, `received` and `ended` are called for each answer of the model, `last` when none follows. What the client
     gets goes into `copy`, too.
@@ -110,7 +110,7 @@ class ManagedAnswer:
         return True
 
     def received(self, data: bytes) -> bytes:
-        """What the client gets now, for the next bytes of an answer."""
+        """The client's bytes for the next bytes of an answer."""
         assert self._merged is not None
         self._content.add(data)
         # We asked for a plain one. An answer that is encoded all the same is read at its end.
@@ -153,7 +153,7 @@ class ManagedAnswer:
         self._is_broken = True
 
     def last(self) -> bytes:
-        """What the client gets last: a body that says that the answer broke off has the status for it."""
+        """The client's last bytes; a body that says that the answer broke off has the status for it."""
         assert self._merged is not None
         self.whole = not self._is_broken
         if self.whole:
@@ -188,5 +188,5 @@ def passing(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
 
 
 async def come(future: Future[Managed]) -> Managed:
-    """What the recorder says. It may say so after the client has gone: it is not cancelled."""
+    """The recorder's decision. It may come after the client has gone: it is not cancelled."""
     return await asyncio.shield(asyncio.wrap_future(future))

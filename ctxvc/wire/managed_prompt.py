@@ -242,7 +242,7 @@ class Places:
 
 
 def key(part: Part) -> _Key:
-    """What a part has in common with its block."""
+    """The key by which a part is matched with its block."""
     if part.kind in ("tool_use", "tool_result"):
         return part.kind, part.call
     is_reply = part.role == "assistant"

@@ -104,7 +104,7 @@ class ManagedClient(Client):
         return requested(copy, incoming.route.upstream.name, incoming.path, incoming.headers, body)
 
     async def _managed(self, question: Requested) -> Managed:
-        """What goes out instead of a request: nothing where that fails, which is reported."""
+        """The request to send instead; empty where that fails, which is reported."""
         try:
             return await come(self._proxy.recorder.ask(question))
         except Exception as error:

@@ -76,7 +76,7 @@ class Network:
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """What servers are checked against. Takes some 50 ms the first time."""
+        """The context that servers are checked with. Takes some 50 ms the first time."""
         import httpcore2
 
         context = httpcore2.default_ssl_context()

@@ -28,7 +28,7 @@ class Content:
         self._pieces.append(data)
 
     def newest(self) -> bytes:
-        """What has come since the last time."""
+        """The bytes that have come since the last time."""
         data, self._pieces = b"".join(self._pieces), []
         return data
 

@@ -27,7 +27,7 @@ _AHEAD = 8 << 20
 
 
 class _Work(NamedTuple):
-    """What the recorder is to do; the fields are the arguments of `take`."""
+    """A task for the recorder; the fields are the arguments of `take`."""
 
     item: Exchange | Requested | Answered
     acknowledge: Callable[[Managed], None]
@@ -69,7 +69,7 @@ class Recorder:
         self.take(exchange, lambda _: None)
 
     def ask(self, item: Requested | Answered) -> Future[Managed]:
-        """What goes out instead of a request, or after an answer; nothing where that fails."""
+        """The request to send instead, or after an answer; empty where that fails."""
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         self.take(item, future.set_result)

@@ -96,7 +96,7 @@ class RecorderProcess:
             thread.join()
 
     def ask(self, item: Requested | Answered) -> Future[Managed]:
-        """What goes out instead of a request, or after an answer; nothing where the recorder dies or hangs over it."""
+        """The request to send instead, or after an answer; empty where the recorder dies or hangs over it."""
         future: Future[Managed] = Future()
         future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
         if not self._put(item, future):
@@ -182,7 +182,7 @@ class RecorderProcess:
         recorder.close()
 
     def _next(self, recorder: _Process) -> Sent | None:
-        """What is to be sent next; None if nothing is, or no recorder runs."""
+        """The next thing to send; None without one, or if no recorder runs."""
         with self._changed:
             self._changed.wait_for(lambda: self._unsent or self._closing or recorder.ended)
             if recorder.ended or not self._unsent:

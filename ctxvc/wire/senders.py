@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent a request. `conversation` is the client's own id of it and `agent` that of a sub-agent in it.
+    """The sender of a request. `conversation` is the client's own id of it and `agent` that of a sub-agent in it.
 
     `client` is the format of the recordings that the client itself keeps under the same ids; empty for one that keeps
     none, or none with such ids. What a request does not say is empty.

@@ -239,7 +239,7 @@ class Sessions:
         return session, scope
 
     def _unnamed(self, prompt: Prompt) -> _Session | None:
-        """Of the open sessions whose client names none, the one that the prompt has most of, else the newest."""
+        """The open session, among those whose client names none, that the prompt has most of, else the newest."""
         if self._session:
             return self._open.get("")
         unnamed = [session for session in self._open.values() if session.key.startswith(f"{_UNKNOWN}/")]
@@ -366,7 +366,7 @@ def _call(exchange: Exchange, form: Form, prompt: Prompt | None = None) -> Call:
 
 
 def _frame(prompt: Prompt, management: Management | None) -> dict[str, Any]:
-    """What a session that is managed begins with: its first prompt is counted before it goes out."""
+    """The system prompt and tools of a managed session, whose first prompt is counted before it goes out."""
     if management is None:
         return {}
     return {"system": prompt.system, "tools": [*prompt.tools, *tools_of(management, prompt)] or None}

@@ -29,7 +29,7 @@ def describe(description: str) -> msgspec.Meta:
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a call of a context tool gives."""
+    """The outcome of a call of a context tool."""
 
 
 class Scope(Arguments, frozen=True, kw_only=True):

@@ -116,7 +116,7 @@ def _scopes(stored: StoredSession) -> tuple[StoredSession, Sequence[str]]:
 
 
 def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
-    """Of several places of a body, the nearest, and of these one where it is in the prompt."""
+    """The nearest of a body's places, preferring those where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
         return place.session != stored.name, place.scope != stored.scope, not place.row.present

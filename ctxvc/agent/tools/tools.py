@@ -1,4 +1,4 @@
-"""What the context tools do on a session, and what they answer: short, and with a way on where something is wrong."""
+"""The context tools on a session: short answers, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a tool says. An error names what was wrong and what to do."""
+    """The answer of a tool. An error names the fault and what to do."""
 
     text: str
     error: bool = False
@@ -294,7 +294,7 @@ class Tools:
 
 
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
-    """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
+    """The fault and what to do, on one short line; `names` are the context tools that the model has."""
     reason, hint = text.one_line(phrases.message(error), ERROR - 100), phrases.hint(error, names)
     return Answer(text.one_line(f"{reason}; {hint}" if hint else reason, ERROR), error=True)
 

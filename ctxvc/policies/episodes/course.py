@@ -109,7 +109,7 @@ G = TypeVar("G", bound="Growing")
 
 
 class Growing(Protocol):
-    """What is made of the rows of one step after the other."""
+    """Grows with the rows of one step after the other."""
 
     def fork(self: G) -> G: ...
 

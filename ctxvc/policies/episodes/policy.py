@@ -179,7 +179,7 @@ def _present(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _of_humans(rows: tuple[Row, ...]) -> list[Row]:
-    """What humans wrote that is in the prompt."""
+    """The human messages in the prompt."""
     return [row for row in rows if row.present and is_human(row.role, row.origin)]
 
 

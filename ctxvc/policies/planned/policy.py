@@ -207,7 +207,7 @@ class Planned(Policy, frozen=True, kw_only=True):
     def _plan(
         self, view: View, gc_plan: GcPlan, candidates: Sequence[MovableObject], trigger: int, *, by_rule: bool
     ) -> Plan:
-        """What a planner said as actions: in its order until the target is reached, the others for later."""
+        """A planner's actions: in its order until the target is reached, the others for later."""
         left_out = _LeftOut(gc_plan)
         older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
         target = int(view.budget.effective * self.marks(view.budget.effective).target)

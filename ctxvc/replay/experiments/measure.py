@@ -176,7 +176,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Result(Protocol):
-    """What an experiment measured."""
+    """The measurements of an experiment."""
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -147,7 +147,7 @@ def run(
 def score(
     question: Question, evidence: str, method: str, allowance: int, *, meter: Meter, answer: str | None = None
 ) -> Score:
-    """What some evidence is worth for a question."""
+    """The score of some evidence for a question."""
     exact = [use for use in question.uses if stands_in(use.anchor, evidence)]
     return Score(
         method=method,
@@ -254,7 +254,7 @@ class Archive:
         )
 
     def evidence(self, method: str, question: Question, allowance: int) -> str:
-        """What a method finds for a question within an allowance."""
+        """The evidence that a method finds for a question within an allowance."""
         match method:
             case "ask":
                 parts = self._looked_up(question, allowance)
@@ -276,7 +276,7 @@ class Archive:
         yield from (self._texts[table][row - 1] for (row,) in rows)
 
     def _looked_up(self, question: Question, allowance: int) -> Iterator[str]:
-        """What the tools of `ask` give: lines with the question's words, then the lines around most of them."""
+        """The evidence of `ask`'s tools: lines with the question's words, then the lines around most of them."""
         room = allowance // 2
         words_at: Counter[tuple[str, int]] = Counter()  # a block, and so many lines of it → the words that are there
         for word in question.terms[:SEARCHES]:

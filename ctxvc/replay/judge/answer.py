@@ -190,7 +190,7 @@ class RecordFile(LineFile[Record]):
 
 
 def _key(record: Record) -> tuple[str | int, ...]:
-    """What a record is of, its answer aside."""
+    """The key of a record: its question, not its answer."""
     match record:
         case Judgement():
             about = record.policy

@@ -95,7 +95,7 @@ class Cut:
         return self.threshold.budget
 
     def planned(self, policy: Policy) -> Rehearsal | None:
-        """What the policy would do here under the budget; None if nothing."""
+        """The policy's plan here under the budget; None if it would do nothing."""
         view = replace(self.view, budget=Budget(window=self.budget), handles=True)
         return rehearse(view, policy.propose(view)) or None
 
@@ -105,7 +105,7 @@ class Cut:
         return self.prompts.prompt(self.call, view)
 
     def text(self, slot: Slot) -> str:
-        """What a model reads in a piece of the prompt; nothing of images."""
+        """The text of a piece of the prompt; none of images."""
         number = self.prompts.numbers.get(slot.row.id)
         if slot.show == "text":
             return slot.text

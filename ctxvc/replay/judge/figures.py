@@ -137,7 +137,7 @@ def perceived(records: Iterable[Record]) -> list[Perceived]:
 
 
 def _newest(records: Iterable[Judgement]) -> Iterable[Judgement]:
-    """Of the records of one plan, as where the question was worded otherwise once, the newest."""
+    """The newest record of each plan: its question may have been worded otherwise before."""
     return {(record.model, _cut(record), record.policy): record for record in records}.values()
 
 

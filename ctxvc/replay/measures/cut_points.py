@@ -63,7 +63,7 @@ def cut_point(
     search: bool = True,
     unreachable: Collection[int] = frozenset(),
 ) -> CutPoint:
-    """What the plan does that makes `after` of `before`, both prompts of one call.
+    """The effect of the plan that makes `after` of `before`, both prompts of one call.
 
     Of a use that several later replies make, the first counts. `horizon` bounds how many calls, from the cut's own on,
     are its future.

@@ -78,7 +78,7 @@ class _Room(NamedTuple):
 
 
 class _Future:
-    """What is to come in a conversation: its blocks by the call that first sees them, and its uses.
+    """The future of a conversation: its blocks by the call that first sees them, and its uses.
 
     Uses of one call that the same blocks meet are one, with the sum of their weights. `of` are the uses that a block
     meets, in order, `at` those of a call, `came` how many tokens have come in by a call, `opens` whether a human speaks
@@ -236,7 +236,7 @@ class _Run:
                     self._remove(number)
 
     def _value(self, number: int) -> float:
-        """What is lost, per token, if a block of the prompt leaves."""
+        """The loss, per token, if a block of the prompt leaves."""
         future, meeting = self.future, self._meeting
         if not self._to_come(number):
             return 0.0

@@ -39,7 +39,7 @@ CACHED = 1_000
 
 
 class Lookup:
-    """What is worked out of a conversation and its uses once, for all the runs that are measured by them."""
+    """What all runs share that are measured by a conversation's uses, computed once."""
 
     def __init__(self, conversation: Conversation, uses: Sequence[Use]) -> None:
         self.uses = tuple(uses)
@@ -177,7 +177,7 @@ def _names(block: Block) -> tuple[str, ...]:
 
 
 class _TextAnchors:
-    """What the texts of the prompt at hand hold.
+    """The anchors in the texts of the current prompt.
 
     A text is searched for all anchors when it comes, if it is short, else when it stands in a second prompt: a long one
     is mostly a dashboard, which is another in the next. Until then it is searched for the anchors that are asked for.
