@@ -78,9 +78,9 @@ def arguments(
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
     it may call nothing. Raises: BadInput if `more` has what the session has.
     """
-    if taken := [name for name in _PROMPT if name in more]:
+    if reserved := [name for name in _PROMPT if name in more]:
         raise BadInput(
-            f"{', '.join(taken)}: the session already has it", hint="pass system and tools to Session.open, once"
+            f"{', '.join(reserved)}: the session already has it", hint="pass system and tools to Session.open, once"
         )
     call_arguments: dict[str, Any] = {
         "model": request.model,

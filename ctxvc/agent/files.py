@@ -165,7 +165,7 @@ class Tree:
         if place.missing:
             place.last = place.missing.pop()
 
-    def _names(self, place: Place, path: str, whole: str) -> list[str]:
+    def _names(self, place: Place, path: str, full_path: str) -> list[str]:
         """The names of a path from where `place` stands; of an absolute one from the top, where that is above it."""
         names = [name for name in path.split("/") if name not in ("", ".")]
         if not path.startswith("/"):
@@ -179,7 +179,7 @@ class Tree:
         try:
             return [*Path(os.path.realpath(path)).relative_to(self.root).parts]
         except ValueError:
-            raise _outside(whole) from None
+            raise _outside(full_path) from None
 
 
 def _outside(path: str) -> BadInput:

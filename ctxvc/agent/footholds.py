@@ -121,17 +121,17 @@ class Footholds:
         self.partial = False
         front, looked = [str(self._root)], 0
         while front:
-            behind: list[str] = []
+            below: list[str] = []
             for path in front:
                 looked += 1
                 if looked > FOLDERS or len(seen) > FILES:
                     self.partial = True
                     return seen
                 folders, watched = self._folder(path)
-                behind += folders
+                below += folders
                 for place in watched:
                     self._watch(place, seen)
-            front = behind
+            front = below
         return seen
 
     def _folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

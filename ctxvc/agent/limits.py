@@ -89,8 +89,8 @@ class Spending:
         reported, as by some local models, the limit of tokens counts our own estimate of the `prompt`.
         """
         reported = message.get("usage")
-        counted = reported.items() if isinstance(reported, Mapping) else ()
-        used = models.usage_of({name: count for name, count in counted if isinstance(count, int)})
+        usage_items = reported.items() if isinstance(reported, Mapping) else ()
+        used = models.usage_of({name: count for name, count in usage_items if isinstance(count, int)})
         cost = models.dollars(str(message.get("model") or model), used)
         if cost is None:
             cost = models.dollars(model, used)

@@ -166,9 +166,9 @@ class Server(ABC):
         message = self.reply(behind(call, question), lambda _: None, faulted)
         heard(message)
         usage = message.get("usage") or {}
-        spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+        tokens = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
         texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
-        return Answer("".join(texts), spent)
+        return Answer("".join(texts), tokens)
 
 
 #: The note to a person who saw the text of a reply that has to be requested again.

@@ -217,7 +217,7 @@ class Workspace(Toolbox):
     def _read(self, path: str, first: int, lines: int) -> Outcome:
         with self._tree.place(path) as place, _opened(place, path) as file:
             data = file.read(KEPT)
-            behind = file.seek(0, os.SEEK_END) - len(data)
+            unread = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
             raise BadInput(f"{path} is not a text file")
         all_lines = _lines(decode(data))
@@ -228,7 +228,7 @@ class Workspace(Toolbox):
         more = len(all_lines) - (first - 1 + len(listed))
         numbered = [f"{number:6}\t{line}" for number, line in enumerate(listed, first)] or ["[the file is empty]"]
         numbered += [f"[{more:,} more lines]"] if more else []
-        numbered += [f"[{behind:,} more bytes are not read]"] if behind else []
+        numbered += [f"[{unread:,} more bytes are not read]"] if unread else []
         return _text("\n".join(numbered))
 
     def _write(self, path: str, content: str) -> Outcome:

@@ -114,9 +114,9 @@ def searchable(row: Row, body: bytes) -> Iterator[str]:
     yield readable(row, body)
 
 
-def damaged(error: Unreadable, what: str) -> Damaged:
+def damaged(error: Unreadable, name: str) -> Damaged:
     """The error for an object that cannot be read."""
-    return Damaged(f"{what}: {error}", hint=Phrase("verify-all-hit", lost="it"))
+    return Damaged(f"{name}: {error}", hint=Phrase("verify-all-hit", lost="it"))
 
 
 def has_parts(row: Row) -> bool:
@@ -130,15 +130,15 @@ def _is_text(row: Row) -> bool:
 
 def _strings(value: object) -> Iterator[str]:
     """The strings in a JSON value, keys left out. Deep values need no deep stack."""
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
+    pending = [value]
+    while pending:
+        match pending.pop():
             case str() as words:
                 yield words
             case dict() as fields:
-                waiting.extend(reversed(fields.values()))
+                pending.extend(reversed(fields.values()))
             case list() as items:
-                waiting.extend(reversed(items))
+                pending.extend(reversed(items))
 
 
 def _committed(objects: Objects, tip: str) -> dict[bytes, bytes]:

@@ -107,9 +107,9 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
     return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
 
 
-def leaving(view: View, before: int, after: int, what: str) -> str:
+def leaving(view: View, before: int, after: int, actions: str) -> str:
     """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
-    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} left{excess(view, after)}"
+    return f"{before:,} of {view.budget.effective:,} tokens: {actions}, {after:,} left{excess(view, after)}"
 
 
 def excess(view: View, after: int) -> str:

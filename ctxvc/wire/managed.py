@@ -539,8 +539,8 @@ class ManagedConversation(Conversation):
         if not open_calls or not self._tools:
             return
         adapter = Adapter(self.session)  # a new one for each reply: some servers count ids of calls anew
-        waiting = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
-        ours_waiting = [row for row in waiting.values() if row.tool in adapter.context_tools]
+        open_rows = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
+        ours_waiting = [row for row in open_rows.values() if row.tool in adapter.context_tools]
         answers = [adapter.handle(self._call(row)) for row in ours_waiting]
         adapter.results([answer for answer in answers if answer])
 

@@ -299,11 +299,11 @@ def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
     return Answer(text.one_line(f"{reason}; {hint}" if hint else reason, ERROR), error=True)
 
 
-def _bounded(what: str, text: str) -> None:
+def _bounded(name: str, text: str) -> None:
     """Raises: BadInput for a text that would take the place of what it is about."""
     if len(text) > NOTE:
         raise BadInput(
-            f"{what} has {len(text):,} characters; at most {NOTE:,} are allowed",
+            f"{name} has {len(text):,} characters; at most {NOTE:,} are allowed",
             hint="shorten it, or split it into several notes",
         )
 

@@ -95,8 +95,8 @@ class _Reading:
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
         """The episodes that looked at one of these; a path that is relative to another folder is the same one."""
-        same = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
-        return tuple(dict.fromkeys(self.looked_at[path] for path in same if path in self.looked_at))
+        spellings = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
+        return tuple(dict.fromkeys(self.looked_at[path] for path in spellings if path in self.looked_at))
 
 
 @dataclass(slots=True)
@@ -268,7 +268,7 @@ def _writes(command: str) -> bool:
     return bool(
         _REDIRECTS.search(command)
         or any("i" in options for options in _SED_OPTIONS.findall(command))
-        or any("-delete" in rest or "-exec" in rest for rest in _FIND_REST.findall(command))
+        or any("-delete" in arguments or "-exec" in arguments for arguments in _FIND_REST.findall(command))
     )
 
 

@@ -378,8 +378,8 @@ def _actions(view: View, pairs: Sequence[_Chosen], *, by_rule: bool) -> list[Act
         is_tool = one.object.family != "conversation"
         blocks = tuple(row.id for row in one.rows)
         if entry.verb == "mask":
-            whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
-            targets = tuple(block for block in whole if is_tool or block not in alone)
+            visible_results = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
+            targets = tuple(block for block in visible_results if is_tool or block not in alone)
             actions.append(Action(verb="mask", targets=targets, index=escaped(entry.reason, 120)))
         elif entry.verb == "prune":
             pruned = tuple(block for block in blocks if block not in loaded)

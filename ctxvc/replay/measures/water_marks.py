@@ -70,8 +70,8 @@ def _up(share: float) -> float:
 def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
     match policy:
         case Default():
-            most = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
-            return policy.trigger * most, policy.low(budget) * most
+            factor = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
+            return policy.trigger * factor, policy.low(budget) * factor
         case Layered():  # its second layer: the third begins only where that was not enough
             return policy.clear or ladder.clear, policy.low_water
         case Planned():  # with a model, `target` is what the rules aim at that stand for it
