@@ -1,4 +1,4 @@
-"""An agent of one's own, made context-managed: the tools that its model gets, and an adapter to the Anthropic SDK."""
+"""Context management for your own agent: the tools that its model gets, and an adapter to the Anthropic SDK."""
 
 from __future__ import annotations
 

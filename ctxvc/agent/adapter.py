@@ -24,10 +24,10 @@ from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
 
-#: Steps whose calls overflow mode refuses before one that is the last straw.
+#: Steps whose calls overflow mode refuses before it allows only one last reply.
 DEFIANCE = 2
 
-#: The share of the budget that the guard leaves in use where it makes room.
+#: The share of the budget still in use after the guard has made room.
 RELIEVED = 0.75
 _BROKEN = "[not run: your reply was cut off before it was complete; repeat it in smaller parts]"
 _FINAL = (
@@ -37,10 +37,10 @@ _FINAL = (
 
 
 class Adapter:
-    """A session as an agent's loop sees it: request, record, handle, results, and again.
+    """A session as an agent's loop uses it: request, record, handle, results, repeat.
 
-    Safe to call from several threads; `AsyncAdapter` is the same for `asyncio`. Each of its methods
-    raises CtxvcError where the session cannot go on.
+    Safe to call from several threads; `AsyncAdapter` is the same for `asyncio`. Every method raises CtxvcError if the
+    session cannot go on.
     """
 
     def __init__(self, session: Session, *, writes_project_notes: bool = False) -> None:
@@ -48,16 +48,16 @@ class Adapter:
         self.session = session
         self._lock = threading.RLock()
         self._tools = Tools(session, writes_project_notes=writes_project_notes)
-        self._refused = session.ledger().meta.refused  # as it was when the step began
+        self._refused = session.ledger().meta.refused  # when the step began
         self._refusal = ""  # the answer to a call that overflow mode refused in this step
-        self._defied = False  # whether this step was one too many
+        self._defied = False  # whether this step went beyond `DEFIANCE`
         self._final = False  # the next reply is the last of its turn, without tools
-        self._newest: tuple[Mapping[str, Any], Reply] | None = None  # a message, and what it was taken for
+        self._newest: tuple[Mapping[str, Any], Reply] | None = None  # a message as received, and the reply made of it
         self._sent: Sequence[bytes] = ()  # the messages of the newest request, as canonical JSON
-        self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to something else
+        self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to another prefix
         self._short = 0  # consecutive replies that were cut short
-        self._switch: object = None  # the id of the call that asked for a change of scope
-        self._answered: dict[object, dict[str, Any]] = {}  # what calls of this step were answered, by id
+        self._switch: object = None  # id of the call that asked to change scope
+        self._answered: dict[object, dict[str, Any]] = {}  # answers to calls of this step, by id
 
     def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
         """Appends messages, as `Session.append` does; returns the ids of the new blocks."""
@@ -77,7 +77,7 @@ class Adapter:
             if self._defied:
                 self._defied, self._final = False, self.session.overflow and not self._relieved()
             request = self.session.request()
-            self._newest = None  # what comes now is another reply, also under the same id
+            self._newest = None  # the next message is a new reply, even if its id is the same
             if request.written[: len(self._sent)] != self._sent:
                 self._unbound = self.session.ledger().meta.counters.block
             self._sent = request.written
@@ -103,7 +103,7 @@ class Adapter:
         received = calls.plain(response)
         with self._lock:
             if self._newest and received.get("id") and received == self._newest[0]:
-                return self._newest[1]  # it is in already
+                return self._newest[1]  # already recorded
             message = self._sound(received)
             reply = calls.reply(message)
             broken = [
@@ -131,10 +131,10 @@ class Adapter:
         return taken
 
     def _sound(self, received: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The message as it can be recorded; an empty one, and one that broke off, as a reply that is `cut`."""
+        """The message in recordable form; an empty or interrupted one as a reply that is `cut`."""
         if received.get("stop_reason", "") is None:
             return received
-        calls.reply(received)  # raises for a message of somebody else
+        calls.reply(received)  # raises unless it is an assistant's message
         message = messages.sound({"stop_reason": None, **received})
         if isinstance(message, Fault) and message.kind == "empty":
             return {**received, "content": [], "stop_reason": None}
@@ -182,7 +182,7 @@ class Adapter:
     ) -> list[str]:
         """Records results of the newest reply's calls, all at once or as they come; returns the ids of the new blocks.
 
-        The last of them completes a change of scope that a call asked for; if that is no longer possible, the call's
+        The last result completes a change of scope that a call asked for; if that is no longer possible, the call's
         result says so. `shown` maps a call's id to the part of its result that the model sees (`Session.append`), and
         `noted` to our own metadata, which is never sent.
         """
@@ -211,10 +211,10 @@ class Adapter:
             return self.session.relieve(RELIEVED)
 
     def too_long(self, tokens: int = 0, window: int = 0) -> bool:
-        """Makes room after the provider rejected the newest request as too long; whether the next one is smaller.
+        """Makes room after the provider rejected the newest request as too long; True if the next one will be smaller.
 
-        `tokens` is the size of the prompt and `window` the model's limit, if the provider says so. Both calibrate how
-        the session counts for this model.
+        `tokens` is the size of the prompt and `window` the model's limit, if the provider says so. Both calibrate the
+        session's token counts for this model.
         """
         with self._lock:
             reserve = self.session.budget.reserve
@@ -222,20 +222,20 @@ class Adapter:
             return self.relieve() > 0 or self.session.budget.reserve < reserve
 
     def _has_unbound(self) -> bool:
-        """Whether thinking is sent that may stand behind something else than when it was made."""
+        """Whether the prompt contains thinking whose prefix may have changed since it was written."""
         ledger = self.session.ledger()
         first = ledger.meta.cuts[-1] if ledger.meta.cuts else 0
         thinking = chain.from_iterable(ledger.by_segment(_thinking))
         return any(first < row.number <= self._unbound for row in thinking)
 
     def _relieved(self) -> bool:
-        """Whether there is room after the guard acted; then nothing is refused any more."""
+        """Makes room; True if that ended overflow, so nothing more is refused."""
         self.relieve()
         return not self.session.overflow
 
     def _refuse(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """Overflow mode's answer, where the guard has nothing left to take. Who goes on all the same has one more turn,
-        without tools."""
+        """Overflow mode's answer when the guard has nothing left to remove. A model that goes on regardless gets one
+        last reply, without tools."""
         if self._refused > DEFIANCE:
             self._defied = True
             return result(call, _FINAL, error=True)
@@ -250,7 +250,8 @@ class Adapter:
         return self.session.append(msgspec.structs.replace(message, parts=parts), shown=shown)
 
     def _stayed(self, results: Sequence[Mapping[str, Any]], why: str) -> list[Mapping[str, Any]]:
-        """The results, with one that says that there was no change of scope; if that one is in already, a text does."""
+        """The results, saying in the switching call's result that the scope did not change; in a text if that result is
+        recorded already."""
         with_reason = [
             result({"id": self._switch}, why, error=True) if item.get("tool_use_id") == self._switch else item
             for item in results
@@ -287,11 +288,11 @@ class AsyncAdapter:
     """
 
     def __init__(self, session: Session) -> None:
-        import asyncio  # a command line's run needs none
+        import asyncio  # the command line does not need it
 
         self.session = session
         self._adapter = Adapter(session)
-        self._turn = asyncio.Lock()  # those who wait for their turn take no thread
+        self._turn = asyncio.Lock()  # waiting callers occupy no thread
 
     async def append(self, *messages: Mapping[str, Any] | Message, origin: Origin = "human") -> list[str]:
         """As `Adapter.append`."""

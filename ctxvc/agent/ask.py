@@ -1,7 +1,7 @@
 """A question about a recorded session: the recording is the workspace, and each citation in the answer is checked.
 
-The recording is not changed. A session of its own holds the question, a map of the recording, what was read of it, and
-the answer: so the answer can be audited like everything else.
+The recording is not changed. A separate session holds the question, a map of the recording, the parts that were read,
+and the answer, so the answer can be audited like any session.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Answer from what you have read, and say what you could not find. After each stat
 handle, exactly as read_block gives it: [B17@3fa9c1]. Cite only what you have read.
 """
 
-#: Shares of the budget that the map of the recording, and what humans said in it, may take.
+#: The largest shares of the budget for the map of the recording and for its human messages.
 MAP = 0.25
 SAID = 0.15
 
@@ -77,9 +77,9 @@ TOOLS = (definition("read_block", ReadBlock), definition("search_session", Searc
 
 
 class Evidence(Toolbox, ABC):
-    """Recordings that a question is about, with the tools that read them."""
+    """The recordings that a question is about, with the tools that read them."""
 
-    #: A citation as it should be.
+    #: A well-formed citation.
     example: ClassVar[str]
 
     @abstractmethod
@@ -88,17 +88,17 @@ class Evidence(Toolbox, ABC):
 
     @abstractmethod
     def _citation(self, address: Address, handle: str, block: str) -> Citation:
-        """A citation, checked: whether the block exists and was read."""
+        """The checked citation: whether the block exists and was read."""
 
     def cited(self, answer: str) -> list[Citation]:
-        """The citations in an answer, each once, and whether they hold; text that looks like an address is one."""
+        """The checked citations in an answer, without duplicates; text that looks like an address counts as one."""
         return citations(answer, self._citation)
 
     def stop(self) -> None: ...
 
 
 class AskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer: its text, what it cites, how the run ended, and the session that holds it all."""
+    """An answer: its text, its citations, how the run ended, and the session that recorded it."""
 
     answer: str
     citations: tuple[Citation, ...]
@@ -109,7 +109,7 @@ class AskResult(msgspec.Struct, frozen=True, kw_only=True):
 class Recording(Evidence):
     """A recorded session as the tools of a question see it.
 
-    `was_read` are the blocks, and files beside them, that were read out, with their checksums.
+    `was_read` contains the blocks that were read, and files beside them, with their checksums.
     """
 
     example = "[B17@3fa9c1]"
@@ -120,7 +120,7 @@ class Recording(Evidence):
         self._recorded = recorded
 
     def map(self) -> Iterator[str]:
-        """What humans said, then the dashboard, each within its share of the budget."""
+        """The human messages, then the dashboard, each within its share of the budget."""
         return _map(self._asking, self._recorded)
 
     def _citation(self, address: Address, handle: str, block: str) -> Citation:
@@ -163,12 +163,12 @@ class Recording(Evidence):
 
 
 def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Session:
-    """The session that a question is asked in. Of the window a part is kept free for the answer."""
+    """The session in which a question is asked. Part of the window is kept free for the answer."""
     return Session.open(path, name, model=model, budget=budget(window), system=SYSTEM, tools=list(TOOLS))
 
 
 def budget(window: int) -> Budget | int:
-    """The budget of a session that a question is asked in; 0 for the model's own."""
+    """The budget of a session in which a question is asked; 0 for the model's own."""
     return Budget(window, min(calls.MAX_TOKENS, window // 4)) if window else 0
 
 
@@ -177,7 +177,7 @@ def ask(
 ) -> AskResult:
     """An answer whose citations have been checked. The model may correct wrong ones once.
 
-    The limits apply to both attempts together; if they leave no room for the second, the first answer stands.
+    The limits cover both attempts together; if they leave nothing for the second, the first answer stands.
     """
     spending = Spending(limits)
     asking.append({"role": "user", "content": "\n\n".join(evidence.map())}, origin="client")
@@ -205,7 +205,7 @@ def _mend(wrong: list[Citation], example: str) -> str:
 
 
 def _map(asking: Session, recorded: Session) -> Iterator[str]:
-    """The recording at a glance: what humans said, then its dashboard, each within its share of the budget."""
+    """The recording at a glance: its human messages, then its dashboard, each within its share of the budget."""
     budget = asking.budget.effective
     count = asking.view().price.text
     ledger = recorded.ledger()
@@ -237,9 +237,9 @@ Read = tuple[str, str]
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
-    """A citation of an answer, as it is written there: the block, whether it exists in a recording, and was read.
+    """A citation as the answer writes it: the block, whether it exists in a recording, and whether it was read.
 
-    `project` is the folder of its project, where several were asked. `why` says why it does not hold; empty if it does.
+    `project` is its project's folder if several were asked. `why` is the reason why it does not hold; empty if it does.
     """
 
     handle: str
@@ -259,7 +259,8 @@ class Citation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def citations(answer: str, find: Callable[[Address, str, str], Citation]) -> list[Citation]:
-    """The citations in an answer, each once. `find` checks an address that has a checksum, as written, of a block."""
+    """The citations in an answer, without duplicates. `find` checks an address with a checksum: address, handle as
+    written, block."""
     return [_citation(block, handle, find) for handle, block in dict(addresses_in(answer)).items()]
 
 
@@ -277,7 +278,7 @@ def _citation(block: str, handle: str, find: Callable[[Address, str, str], Citat
 def citation_in(
     stored: StoredSession, scopes: Collection[str], address: Address, was_read: Collection[Read], handle: str
 ) -> Citation:
-    """The block of these scopes that an address with a checksum names, and whether it was read."""
+    """The citation of the block in these scopes that an address with a checksum names, and whether it was read."""
     for scope in scopes:
         row = stored.ledger(scope).get(address.id)
         digest = checksum(stored, row, address.file, scope) if row else ""
@@ -292,7 +293,7 @@ def citation_in(
 
 
 def citable(stored: StoredSession, resolved: Resolved, part: Recovered) -> Iterator[Read]:
-    """What may be cited once this part was read: the block, and the file beside it that has its whole content."""
+    """What may be cited after this part was read: the block, and the file beside it that has the whole content."""
     if resolved.row and (part.total or part.unit != "matches"):
         yield resolved.row.id, resolved.row.sha256
         if file := resolved.file or truncation.whole(resolved.row):  # it is headed by the file's own handle
@@ -306,11 +307,11 @@ def checksum(stored: StoredSession, row: Row, file: str, scope: str) -> str:
     return hashlib.sha256(stored.file(row, file, scope)).hexdigest() if file in row.files else ""
 
 
-#: What may stand before a block's number: its scope, before that its session, and its project.
+#: What may precede a block's number: its scope, and before that its session and project.
 _PLACE = r"(?:(?:[A-Za-z0-9][\w.@-]{0,99}/){0,12}[A-Za-z0-9][\w.@-]{0,99}:)?"
 
-#: What says of itself that it is an address, whether it is one or not: `B9`, `main:B9@3fa9c1`, `B5-B9`.
-#: No part of a word, of a number such as `B9.5`, or of a file's name.
+#: Anything that looks like an address, whether it is one or not: `B9`, `main:B9@3fa9c1`, `B5-B9`.
+#: Never part of a word, of a number such as `B9.5`, or of a file name.
 _CITED = re.compile(
     r"(?<![\w.@])(?<!\w-)"
     rf"{_PLACE}"
@@ -319,15 +320,15 @@ _CITED = re.compile(
     r"(?:[-\u2013\u2014][BG]?[0-9]{1,12}\b(?:@\w*)?)?"  # a range
 )
 
-#: The same inside of brackets, or with a checksum, where nothing else is written in small letters.
+#: The same in lower case, only in brackets or with a checksum: nothing else is written so there.
 _SMALL = re.compile(r"(?<=\[)[bg][1-9][0-9]{0,11}(?=\])|(?<![\w.@])[bg][1-9][0-9]{0,11}@\w*")
 
-#: In code, which is quoted, only a whole handle is a citation.
+#: Code is quoted text, so only a whole handle in it is a citation.
 _HANDLE = re.compile(rf"{_PLACE}\b(?P<id>B[1-9][0-9]{{0,11}})@[0-9a-f]{{4,64}}\b")
 
 
 def addresses_in(answer: str) -> Iterator[tuple[str, str]]:
-    """All that is or looks like an address, as it is written there, and the block or group that it names."""
+    """Everything that is or looks like an address, as written, and the block or group that it names."""
     at = 0
     for start, end in _code(answer):
         yield from _in_words(answer[at:start])

@@ -1,7 +1,7 @@
-"""A question about many recorded sessions, of one project or several: their index of words leads to the blocks.
+"""A question about many recorded sessions, of one project or several: their word index leads to the blocks.
 
-Each store is opened for what is read of it: others may be at work on it. What was recorded of earlier questions is
-left out: a search would find the question.
+A store is opened only while something is read from it, since others may be working on it. Sessions of earlier questions
+are left out: a search would find the question itself.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ which is newer. After each statement cite its source block by its handle, exactl
 [fix-login/main:B17@3fa9c1]. Cite only what you have read with read_block.
 """
 
-#: Blocks that a search gives.
+#: The most blocks that a search returns.
 FITTING = 20
-#: What the session of a question is called, with its number.
+#: Prefix of the names of question sessions; a number follows.
 NAME = "ask-"
 _OF_A_QUESTION = re.compile(rf"{NAME}[0-9]+")
 
@@ -72,8 +72,8 @@ TOOLS = (definition("search_sessions", SearchSessions), definition("read_block",
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A store that is asked. `label` is its project in addresses, empty where only one is asked; `sessions` are those
-    that are asked, all if None."""
+    """A store to ask. `label` names its project in addresses, empty if there is only one; `sessions` are the sessions
+    to ask, all if None."""
 
     path: Path
     label: str = ""
@@ -85,7 +85,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labelled(paths: Sequence[Path]) -> list[Source]:
-    """The stores of several projects, each with its folder's name as its label, or one like it."""
+    """The stores of several projects, each labelled with its folder's name, numbered if taken."""
     labels: dict[str, Path] = {}
     for path in paths:
         name = name_rules.slug(path.parent.name, "project")
@@ -102,7 +102,7 @@ def open_session(path: Path, name: str, *, model: str, window: int = 0) -> Sessi
 
 
 def in_memory(*, model: str, window: int = 0) -> Session:
-    """A session of which nothing is kept: what several projects have is in no single one's store."""
+    """A session that is not stored: content of several projects belongs in no single project's store."""
     session = Session(MemorySession("question", system=SYSTEM, tools=list(TOOLS)), meter=Meter(None))
     limit = budget(window)
     session.set(model=model, **(budget_fields(limit) if isinstance(limit, Budget) else {}))
@@ -111,7 +111,7 @@ def in_memory(*, model: str, window: int = 0) -> Session:
 
 
 class Recordings(Evidence):
-    """Recorded sessions as the tools of a question see them. `was_read` are the blocks that were read out, by source
+    """Recorded sessions as the tools of a question see them. `was_read` contains the blocks that were read, by source
     and session."""
 
     example = "[fix-login/main:B17@3fa9c1]"
@@ -124,8 +124,8 @@ class Recordings(Evidence):
         unreadable: list[CtxvcError],
         progress: Progress = lambda *_: None,
     ) -> None:
-        """Looks for the question's words, and brings the indexes up to date for it. The errors of what cannot be read
-        go into `unreadable`. Raises: CtxvcError."""
+        """Searches for the question's words, updating the indexes first. Errors of unreadable sessions are added to
+        `unreadable`. Raises: CtxvcError."""
         self.was_read: dict[tuple[str, str], set[Read]] = {}
         self._asking = asking
         self._sources = {source.label: source for source in sources}
@@ -133,7 +133,7 @@ class Recordings(Evidence):
         self._first = self._fitting(relevance.of_question(question), Filters(), progress)
 
     def map(self) -> Iterator[str]:
-        """The blocks that fit the question's own words, within its share of the budget."""
+        """The blocks that match the question's words best, within the map's share of the budget."""
         room = int(self._asking.budget.effective * MAP)
         count = self._asking.view().price.text
         lines = ["The blocks that fit the words of the question best, from the recordings:"]
@@ -250,7 +250,7 @@ def _counts(place: Place) -> bool:
 
 
 def _narrowed(filters: Filters, label: str, sessions: Collection[str] | None) -> Filters | None:
-    """The filters within the sessions of a source; None if none of them is wanted."""
+    """The filters narrowed to a source's sessions; None if they exclude all of them."""
     names = [name.removeprefix(f"{label}/") if label else name for name in filters.sessions]
     if sessions is None:
         return within(filters, names)

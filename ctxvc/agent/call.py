@@ -1,4 +1,4 @@
-"""A call of the provider's client: what it is given besides the prompt, and how a reply ended."""
+"""A call of the provider's client: its arguments besides the prompt, and how the reply ended."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ctxvc.errors import BadInput
 from ctxvc.tokens import models
 
 #: Why a reply ended. `done`: the model has finished; `tools`: it waits for the results of its calls; `paused`: the
-#: provider stopped on the way, ask again; `length`: `max_tokens` were not enough; `window`: the context window was
-#: full; `refused`: the provider would not go on; `cut`: the stream broke off, nothing was recorded.
+#: provider interrupted it, ask again; `length`: it reached `max_tokens`; `window`: the context window was full;
+#: `refused`: the provider would not go on; `cut`: the stream broke off, nothing was recorded.
 Stop = Literal["done", "tools", "paused", "length", "window", "refused", "cut"]
 
 _STOPS: Mapping[object, Stop] = {
@@ -27,30 +27,30 @@ _STOPS: Mapping[object, Stop] = {
     "model_context_window_exceeded": "window",
     "refusal": "refused",
 }
-#: After these the last call of a reply may be half a call: none of them is run.
+#: After these endings the last call may be incomplete, so none of the reply's calls is run.
 BROKEN: frozenset[Stop] = frozenset({"length", "window", "refused"})
 
-#: Times in a row that the model is asked again after a reply that ended before its time.
+#: How many times in a row the model is asked again after a reply that ended early.
 CUT_SHORT = 3
 
-#: The default limit of a reply in tokens, and the most for which the client takes a call that does not stream.
+#: The default limit of a reply in tokens, and the highest limit that the client accepts without streaming.
 MAX_TOKENS = 8_192
 MOST_WHOLE = 21_333
 
-#: Characters of a call's id at most; those of providers have some 30.
+#: The most characters of a call's id; providers' ids have about 30.
 LONGEST_ID = 256
 
-#: With it, thinking that an edit took out of its place is dropped by the provider instead of refused.
+#: The beta header with which the provider drops thinking whose prefix was edited, instead of refusing the request.
 BINDING = "thinking-binding-controls-2026-08-01"
 _DROP = {"prefix_mismatch_behavior": "drop_block"}
-#: What a request is made of: it stands in the session.
+#: The arguments that come from the session.
 _PROMPT = ("messages", "system", "tools")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply that was recorded: why it ended, the calls that are to be run, and what it says.
+    """A recorded reply: why it ended, the calls to run, and its text.
 
-    `goes_on` says that the model is to be asked again, once the results of `calls` are in.
+    `goes_on`: ask the model again once the results of `calls` are recorded.
     """
 
     stop: Stop
@@ -59,7 +59,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     goes_on: bool = False
 
 
-#: What is read here of what a request is given besides the prompt.
+#: The arguments besides the prompt that are read here, with their types.
 _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "model": (str, "a name"),
     "thinking": (Mapping, "an object"),
@@ -74,9 +74,9 @@ def arguments(
     """Arguments of `client.messages.create` and `.stream`: the prompt with its breakpoints, and the caller's `more`.
 
     Unless `more` says otherwise, the reply may have `reserve` tokens.
-    Where the model binds thinking to what stands before it, the provider is told to drop what an edit unbound. Thinking
-    `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
-    it may call nothing. Raises: BadInput if `more` has what the session has.
+    If the model binds thinking to its prefix, the provider is asked to drop thinking that an edit unbound.
+    `between_tools` has no such option: if some thinking is `unbound`, this call uses adaptive thinking instead. With
+    `final` the model may call no tool. Raises: BadInput if `more` has an argument that comes from the session.
     """
     if reserved := [name for name in _PROMPT if name in more]:
         raise BadInput(
@@ -103,14 +103,14 @@ def room(budget: Budget) -> int:
 
 
 def check(more: Mapping[str, Any]) -> None:
-    """Raises: BadInput if what a request is given besides the prompt cannot be read."""
+    """Raises: BadInput if an argument besides the prompt has the wrong type."""
     for name, (kind, expected) in _KINDS.items():
-        if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is false
+        if more.get(name) and not isinstance(more[name], kind):  # the client's NOT_GIVEN is falsy
             raise BadInput(f"{name} is {str(more[name])[:40]!r}", hint=f"pass {expected}, as in the Messages API")
 
 
 def plain(value: object) -> Mapping[str, Any]:
-    """A message or block of the client as the dictionary that came over the wire; a dictionary as it is.
+    """A message or block of the client as the dictionary that came over the wire; a dictionary is returned unchanged.
 
     Raises: BadInput for anything else.
     """
@@ -119,15 +119,15 @@ def plain(value: object) -> Mapping[str, Any]:
     to_dict = getattr(value, "to_dict", None)
     if to_dict is None:
         raise BadInput(f"neither a message nor a block: {str(value)[:80]}", hint="pass the client's object")
-    message = to_dict(warnings=False)  # it warns of kinds of blocks that it does not know, and keeps them
+    message = to_dict(warnings=False)  # it would warn about unknown block types, which it keeps
     assert isinstance(message, dict)
     return message
 
 
 def reply(message: Mapping[str, Any]) -> Reply:
-    """A provider's message read: how it ended, its calls and its text.
+    """How a provider's message ended, its calls and its text.
 
-    Raises: BadInput for a message of somebody else.
+    Raises: BadInput if it is not an assistant's message.
     """
     if (role := message.get("role", "assistant")) != "assistant":
         raise BadInput(f"not a reply: its role is {str(role)[:40]!r}", hint="pass the client's object")
@@ -150,9 +150,9 @@ def ending(stop_reason: object, calls: bool = False) -> Stop:
 
 
 def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]:
-    """The message with a unique id for each call: missing ones are made up, and those among `ids` get a number.
+    """The message with a unique id for each call: missing ids are made up, and ids already in `ids` get a number.
 
-    Some servers restart their numbering with each reply, and some use one id for every call.
+    Some servers restart their numbering with each reply, others use one id for every call.
     """
     used = set(ids)
     blocks: list[Any] = []
@@ -170,7 +170,7 @@ def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]
 
 
 def malformed(call: Mapping[str, Any]) -> str:
-    """The fault of a call's arguments, for the model; empty if they are an object."""
+    """What is wrong with a call's arguments, for the model; empty if they are an object."""
     text = call.get("input")
     if isinstance(text, dict):
         return ""
@@ -196,7 +196,7 @@ def _bind(call_arguments: dict[str, Any], unbound: bool) -> None:
     if thinking.get("type") not in ("adaptive", "enabled"):
         return
     call_arguments["thinking"] = {"block_binding": _DROP, **thinking}
-    if "betas" in call_arguments:  # the beta client has an argument for them
+    if "betas" in call_arguments:  # only the beta client has this argument
         call_arguments["betas"] = list(dict.fromkeys([*call_arguments["betas"], BINDING]))
         return
     headers = {name.lower(): value for name, value in (call_arguments.get("extra_headers") or {}).items()}

@@ -1,8 +1,8 @@
-"""Files below a folder, reached one name at a time, so that no link and no race leads out of it.
+"""Files below a folder, opened one path component at a time, so that no link or race leads out of it.
 
-The system never follows a link here: each is read and walked as a path of its own, from where it stands. What was
-walked stays open until it has been used, so that nobody can put something else in its place in between. The list of
-files that no `.gitignore` names is git's.
+The system never follows a link here: each link is read and its target walked from the link's folder. The folders on the
+way stay open until the file has been used, so that nobody can swap them in between. Git lists the files that
+`.gitignore` does not exclude.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ctxvc.store.git import program
 from ctxvc.store.project.locate import FOLDER
 
 _LINKS = 40
-#: To look a name up in a folder, being allowed to pass through it is enough.
+#: O_PATH: looking a name up in a folder needs only permission to pass through it.
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Place:
-    """The target of a path: the folders on the way, held open, and a name in the last, which may not exist.
+    """The target of a path: the open folders on the way, and a name in the last one, which may not exist.
 
-    `parts` are the names from the top, without links; none for the top itself.
+    `parts` are the names from the top, with links resolved; empty for the top itself.
     """
 
     def __init__(self, top: int) -> None:
@@ -45,7 +45,7 @@ class Place:
         return tuple(filter(None, (*self.names, *self.missing, self.last)))
 
     def has(self, depth: int, name: str) -> bool:
-        """Whether the folder at these path parts holds this name."""
+        """Whether the folder at this depth of the path contains this name."""
         if depth >= len(self.folders):
             return False
         try:
@@ -55,7 +55,7 @@ class Place:
         return True
 
     def status(self) -> os.stat_result | None:
-        """Its status; None if nothing is there."""
+        """The target's status; None if it does not exist."""
         if self.missing:
             return None
         try:
@@ -64,7 +64,7 @@ class Place:
             return None
 
     def open(self) -> int:
-        """A descriptor for reading. Raises: OSError; BadInput for what is no file."""
+        """A descriptor for reading. Raises: OSError; BadInput if it is not a regular file."""
         if self.missing:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         handle = os.open(self.last or ".", _READ, dir_fd=self.folders[-1])
@@ -74,7 +74,7 @@ class Place:
         return handle
 
     def replace(self, data: bytes) -> None:
-        """The file has these bytes, or what it had; it keeps its mode. Folders are made. Raises: OSError."""
+        """Replaces the file's content atomically, keeping its mode and creating missing folders. Raises: OSError."""
         while self.missing:
             try:
                 os.mkdir(self.missing[0], dir_fd=self.folders[-1])
@@ -107,7 +107,7 @@ class Place:
 
 
 class Tree:
-    """The files below a folder, which is held open: whatever takes its name later is not meant."""
+    """The files below a folder, which stays open: a folder that takes its name later is a different one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -117,11 +117,11 @@ class Tree:
         try:
             os.close(self._top)
         except (AttributeError, OSError):
-            pass  # it never opened
+            pass  # the constructor failed
 
     @contextmanager
     def place(self, path: str) -> Iterator[Place]:
-        """Where the path leads, inside. Raises: BadInput for one that leads out of the folder, OSError."""
+        """The target of a path inside the folder. Raises: BadInput if the path leads out of it, OSError."""
         if "\0" in path:
             raise BadInput("a path cannot contain NUL")
         place = Place(os.dup(self._top))
@@ -166,13 +166,14 @@ class Tree:
             place.last = place.missing.pop()
 
     def _names(self, place: Place, path: str, full_path: str) -> list[str]:
-        """The names of a path from where `place` stands; of an absolute one from the top, where that is above it."""
+        """The components of a path relative to `place`; an absolute path goes back to the top and is relative to
+        that."""
         names = [name for name in path.split("/") if name not in ("", ".")]
         if not path.startswith("/"):
             return names
         while place.names:
             place.leave()
-        # A `..` behind the top stays: what it leaves may be a link, and is walked like the rest.
+        # A `..` below the top stays: the name before it may be a link, so it is walked like the rest.
         top = [name for name in str(self.root).split("/") if name]
         if names[: len(top)] == top:
             return names[len(top) :]
@@ -189,8 +190,8 @@ def _outside(path: str) -> BadInput:
 def below(start: Path, root: Path) -> set[str]:
     """The files below a folder, by their paths from there.
 
-    Where no repository is around it, `root` counts as one, and hidden files are left out. What lies in a repository
-    further inside is listed as that one sees it. Raises: Refused without git.
+    Outside any repository, `root` counts as one, and hidden files are left out. A nested repository's files are listed
+    by its own rules. Raises: Refused without git.
     """
     listed = _listed(start, exclude=FOLDER)
     if listed is None:
@@ -206,13 +207,13 @@ def below(start: Path, root: Path) -> set[str]:
 
 
 def top(folder: Path) -> Path | None:
-    """The top of the work tree that a folder is in; None if it is in none that the person trusts."""
+    """The top of the folder's work tree; None if it is in none, or the person does not trust it."""
     answer = program.of_project(folder, "rev-parse", "--show-toplevel")
     return Path(os.fsdecode(answer.removesuffix(b"\n"))) if answer else None
 
 
 def down_to(folder: Path) -> list[Path]:
-    """The folders from the top of the work tree down to this one; this one alone if it is in none."""
+    """The folders from the top of the work tree down to this one; only this one outside a work tree."""
     above, places = top(folder), [folder, *folder.parents]
     return places[: places.index(above) + 1][::-1] if above in places else [folder]
 

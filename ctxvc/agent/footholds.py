@@ -1,7 +1,8 @@
-"""Footholds: the places in a project from which code would run later, without anybody asking for it again.
+"""Footholds: the places in a project from which code would run later without anybody asking for it.
 
-The settings and hooks of a git repository, of a bare one too, wherever it lies; what Claude Code runs; hooks of other
-tools; the store. The agent's file tools do not write there; a shell cannot be kept from it: its changes are reported.
+These are the settings and hooks of git repositories, bare ones included, wherever they lie; what Claude Code runs;
+hooks of other tools; the store. The agent's file tools do not write there; a shell cannot be stopped, so its changes
+are reported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-#: Folders and files, by their names as `_plain` has them.
+#: Folders and files by name, normalised as by `_plain`, and why they are footholds.
 _PLACES: Mapping[str, str] = {
     ".git": "git runs programs named in its settings and hooks",
     ".ctxvc": "it is the store",
@@ -25,27 +26,28 @@ _PLACES: Mapping[str, str] = {
     ".husky": "git runs hooks from there",
     ".githooks": "git runs hooks from there",
 }
-#: What file systems of Windows call the same in eight signs and three.
+#: Their 8.3 short names on Windows file systems.
 _SHORT = re.compile(r"(git|ctxvc|claude|mcp|husky|githoo)~[0-9]+(\.[a-z0-9]{0,3})?")
-#: What file systems of macOS leave out of a name.
+#: Characters that macOS file systems ignore in a name.
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 _BARE = ("HEAD", "objects", "refs")
 _HOOKS_PATH = re.compile(r"^[ \t]*hooksPath[ \t]*=[ \t]*(.+?)[ \t]*$", re.IGNORECASE | re.MULTILINE)
 
-#: What runs code in a git directory; the rest of it changes with every commit.
+#: Files in a git directory that can make git run code; the others change with every commit.
 _SETTINGS = ("config", "config.worktree", "commondir", "gitdir", "info/attributes")
-#: Folders that are looked through, files that are watched, and bytes that are read of a configuration.
+#: The most folders to scan, files to watch, and bytes to read of a configuration.
 FOLDERS = 20_000
 FILES = 5_000
 _READ = 64 << 10
-#: Nanoseconds after which a folder's time tells every change: the clock of a file system is coarse.
+#: Nanoseconds after which a folder's ctime reveals every change: file system clocks are coarse.
 _SETTLED = 100_000_000
 
 
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
-    """Why nothing is written at this path below a project, by what is there; empty if something may be.
+    """Why this path below a project must not be written, given what is there; empty if it may be.
 
-    `has` says whether the folder at the first parts of the path holds a name; `hooks` are paths of what is run.
+    `has(depth, name)`: whether the folder at that depth of the path contains the name; `hooks` are paths that get
+    executed.
     """
     for depth, part in enumerate(parts):
         for name in _plain(part):
@@ -65,33 +67,34 @@ def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequenc
 
 
 def _plain(part: str) -> Iterator[str]:
-    """The names that file systems may take a part of a path for."""
+    """The names as which file systems may read a path component."""
     for piece in part.split("\\"):
         name = _IGNORED.sub("", unicodedata.normalize("NFKC", piece)).partition(":")[0]
         yield _IGNORED.sub("", unicodedata.normalize("NFKC", name.casefold())).rstrip(" .")
 
 
 class Footholds:
-    """The footholds of a project, watched: `changes` reports what changed since the last look.
+    """Watches the footholds of a project: `changes` reports what changed since the last scan.
 
-    `partial` says that the last look was not complete: the deepest folders are not watched.
+    `partial`: the last scan was incomplete, and the deepest folders are not watched.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._folders: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {}  # ctime, folders, watched
-        self._hooks: dict[str, tuple[object, tuple[str, ...]]] = {}  # of a configuration: its signature, paths
+        self._hooks: dict[str, tuple[object, tuple[str, ...]]] = {}  # by configuration: signature, paths
         self._before: dict[str, object] | None = None
         self._lock = threading.Lock()
         self.partial = False
 
     @property
     def watched(self) -> bool:
-        """Whether anybody has looked yet."""
+        """Whether there has been a scan yet."""
         return self._before is not None
 
     def hooks(self) -> list[tuple[str, ...]]:
-        """The paths below the project that configurations run hooks from, and that of the programs that run us."""
+        """The paths below the project from which configurations run hooks, and the path of our own Python
+        environment."""
         with self._lock:
             if self._before is None:
                 self._before = self._seen()
@@ -100,7 +103,7 @@ class Footholds:
             return [tuple(path.split("/")) for path in below if not path.startswith("..") and path != "."]
 
     def changes(self) -> list[str]:
-        """The changes since the last look, as `PATH (new)`; none at the first."""
+        """The changes since the last scan, as `PATH (new)`; none at the first."""
         with self._lock:
             before, self._before = self._before, self._seen()
             now = self._before
@@ -111,7 +114,7 @@ class Footholds:
         return [f"{os.path.relpath(path, self._root)} ({how})" for path, how in sorted(report)]
 
     def _seen(self) -> dict[str, object]:
-        """The signature of each file that is watched, by its path."""
+        """The signature of each watched file, by path."""
         seen: dict[str, object] = {}
         self._hooks = {path: cached for path, cached in self._hooks.items() if os.path.lexists(path)}
         for folder in self._root.parents:
@@ -135,7 +138,7 @@ class Footholds:
         return seen
 
     def _folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The folders inside to look through, and what is watched; nothing is read again that did not change."""
+        """The subfolders to scan and the paths to watch; an unchanged folder is not read again."""
         try:
             changed = os.lstat(path).st_ctime_ns
             cached = self._folders.get(path)
@@ -162,7 +165,7 @@ class Footholds:
             _take(path, seen)
 
     def _git(self, path: str, seen: dict[str, object], depth: int = 0) -> None:
-        """A git directory, or the file that names one, with its modules and the hooks that it names."""
+        """Adds a git directory, or the file that points to one, with its modules, worktrees and configured hooks."""
         seen[path] = signed = _signature(path)
         if signed != "folder":
             path = _git_directory(path)
@@ -178,7 +181,7 @@ class Footholds:
                     self._git(f"{path}/{group}/{name}", seen, depth + 1)
 
     def _named_hooks(self, config: str, top: str) -> tuple[str, ...]:
-        """The folders below the project that a configuration has hooks run from."""
+        """The folders below the project from which a configuration runs hooks."""
         signed = _signature(config)
         cached = self._hooks.get(config)
         if signed is None or (cached and cached[0] == signed):
@@ -200,7 +203,7 @@ def _is_place(name: str) -> bool:
 
 
 def _take(path: str, seen: dict[str, object], *, deep: bool = True) -> None:
-    """Adds a file, or all files of a folder."""
+    """Adds a file, or all files of a folder, to `seen`."""
     if len(seen) > FILES or (signed := _signature(path)) is None:
         return
     if deep and signed == "folder":
@@ -229,7 +232,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _git_directory(path: str) -> str:
-    """The directory that a `.git` file names."""
+    """The directory that a `.git` file points to."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(4096)

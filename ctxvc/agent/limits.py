@@ -1,4 +1,4 @@
-"""The limits and the spending of a run: one account for the agent, its helpers and the policy's model."""
+"""The limits and spending of a run: one account for the agent, its helpers and the policy's model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ctxvc.tokens import models
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends by itself: its limits in replies, tokens and dollars (0: none), helpers' included.
+    """The limits at which a run ends by itself, in replies, tokens and dollars (0: none), helpers included.
 
-    `tokens` are those of all prompts and replies together, as the provider counts. Each call counts its whole prompt,
+    `tokens` counts all prompts and replies together, as reported by the provider. Each call counts its whole prompt,
     cached or not. The reply that reaches a limit is recorded, and its calls are run.
-    Raises: BadInput for tokens or dollars that are no amount.
+    Raises: BadInput if tokens or dollars are negative or not finite.
     """
 
     steps: int = 100
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self, model: str) -> None:
-        """Raises: BadInput for a limit of cost where the model's price is unknown."""
+        """Raises: BadInput if there is a cost limit and the model's price is unknown."""
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
                 f"no price is known for the model {model[:80]!r}, so a cost limit would have no effect",
@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class Spending:
     """The usage of a run's replies, as the provider counted it. Safe to use from several threads.
 
-    `planner_usage` is the part of `usage` that policies' questions took.
+    `planner_usage` is the part of `usage` spent on policies' questions.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -67,11 +67,11 @@ class Spending:
 
     @property
     def planner_dollars(self) -> float | None:
-        """The part of `dollars` that policies' questions cost; None where `dollars` is."""
+        """The part of `dollars` spent on policies' questions; None if `dollars` is."""
         return self._planner_dollars if self._priced else None
 
     def begin(self) -> Literal["steps", "tokens", "cost"] | None:
-        """Counts a reply that is about to be asked for. Gives the limit that is reached instead, if one is."""
+        """Counts a reply that is about to be requested, or returns the limit that was reached."""
         with self._lock:
             if self._asked >= self._limits.steps:
                 return "steps"
@@ -83,10 +83,10 @@ class Spending:
         return None
 
     def add(self, message: Mapping[str, Any], model: str, *, prompt: int = 0, aside: bool = False) -> None:
-        """Adds what a message took. `model` is whose price counts where the one that replied has none.
+        """Adds a message's usage. `model` provides the price if the model that replied has none.
 
-        What was asked `aside`, by a policy, costs the same and is no reply of the conversation. Where no usage is
-        reported, as by some local models, the limit of tokens counts our own estimate of the `prompt`.
+        A policy's question (`aside`) costs the same but is not a reply of the conversation. If no usage is reported, as
+        by some local models, our estimate of the `prompt` counts towards the token limit.
         """
         reported = message.get("usage")
         usage_items = reported.items() if isinstance(reported, Mapping) else ()

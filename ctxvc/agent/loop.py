@@ -1,6 +1,6 @@
 """The agent's loop: ask the model, run its calls, record each result, and ask again.
 
-A reply is recorded when it is complete, and each result as it arrives. So a killed run resumes where it stopped: a call
+A reply is recorded when it is complete, and each result as it arrives, so a killed run resumes where it stopped: a call
 with a result is never run again, and one without is reported as interrupted.
 """
 
@@ -31,10 +31,10 @@ from ctxvc.tokens import models
 #: would not go on; `stopped`: the person stopped it.
 StopReason = Literal["said", "full", "cut", "steps", "tokens", "cost", "refused", "stopped"]
 
-#: Times that a prompt is made smaller which the provider finds too long.
+#: How many times a prompt that the provider finds too long is made smaller.
 _SHRINKS = 3
 
-#: Sub-agents that work at the same time at most, and the seconds that they have to leave when a person stops the run.
+#: The most sub-agents that work in parallel, and the seconds they get to finish when a person stops the run.
 _TOGETHER = 4
 _LEAVING = 1.0
 
@@ -54,14 +54,14 @@ class Delegate(Arguments, frozen=True, kw_only=True):
     task: Annotated[str, describe("everything the helper needs to know, and what to report")]
 
 
-#: The tool that hands a task to a sub-agent in a scope of its own.
+#: The tool that gives a task to a sub-agent in its own scope.
 DELEGATE = definition("delegate", Delegate)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended: why, after how many replies, what they used and cost (None: no price known), the last words.
+    """How a run ended: why, after how many replies, their usage and cost (None: price unknown), and the last text.
 
-    Helpers' replies are counted in, and what the policy's model used: `planner_usage` and `planner_dollars`.
+    Helpers' replies are included, and so is the policy's model: `planner_usage` and `planner_dollars`.
     """
 
     why: StopReason
@@ -83,7 +83,7 @@ class Hands(Protocol):
         """The outcome of a tool for these arguments. `call` is the id of the call."""
 
     def stop(self) -> None:
-        """Ends at once what runs in any thread: `run` raises KeyboardInterrupt there, and from now on."""
+        """Ends running tools in all threads at once: `run` raises KeyboardInterrupt there, and from now on."""
 
 
 class Watcher(Protocol):
@@ -114,13 +114,13 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Helpers(Protocol):
-    """Runs tasks in scopes of their own."""
+    """Runs tasks, each in its own scope."""
 
     def work(self, name: str, task: str) -> Report:
         """The report of a helper. Raises: CtxvcError."""
 
     def arrive(self) -> None:
-        """Writes the arrival note of each report that a result tells of and that has none yet."""
+        """Writes the arrival note of each reported result that does not have one yet."""
 
 
 def run(
@@ -133,9 +133,10 @@ def run(
     helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
-    """Runs until the model has finished, the provider refuses, or a limit is reached; says why it ended.
+    """Runs until the model has finished, the provider refuses, or a limit is reached; returns why it ended.
 
-    A session that had already finished is not asked again; a reply that was cut short or paused is continued.
+    If the session had already finished, the model is not asked again; a reply that was cut short or paused is
+    continued.
     `options` go to every call. `spending` has the limits; other runs may share it.
     Raises: ModelFailed, OverBudget, CtxvcError. What happened before is recorded, and another `run` resumes from it.
     """
@@ -154,7 +155,7 @@ def run(
 
     interrupted(adapter)
     if helpers:
-        helpers.arrive()  # of a run before this one, which was killed first
+        helpers.arrive()  # from an earlier run that was killed before it did
     last_reply = last_words(adapter.session)
     if last_reply is not None:
         stop = ending(adapter.session.stopped)
@@ -191,7 +192,7 @@ def run(
 def last_words(session: Session) -> str | None:
     """The model's last reply, if nothing has come since and it waits for no tool; else None."""
     rows = [row for row in session.ledger().rows() if row.kind != "dashboard"]
-    # A reply that ends in a call of the provider's own tool goes on by being sent back.
+    # A reply that ends in a call of the provider's own tool continues when it is sent back.
     if not rows or rows[-1].role != "assistant" or rows[-1].kind == "other":
         return None
     reply_rows = (row for row in rows if row.msg == rows[-1].msg and row.kind == "assistant")
@@ -199,14 +200,14 @@ def last_words(session: Session) -> str | None:
 
 
 def interrupted(adapter: Adapter) -> list[str]:
-    """Answers the calls that a run before this one left without a result; returns their ids."""
+    """Answers the calls that an earlier run left without a result; returns their ids."""
     open_calls = list(adapter.session.stored.open_calls)
     adapter.results([result({"id": call}, INTERRUPTED, error=True) for call in open_calls])
     return open_calls
 
 
 def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The model's reply; where the provider finds the prompt too long, it is made smaller, and asked again."""
+    """The model's reply; if the provider finds the prompt too long, the prompt is made smaller and sent again."""
     for attempt in range(_SHRINKS + 1):
         try:
             call = adapter.request(**_bounded(options, adapter))
@@ -225,16 +226,16 @@ def _reply(adapter: Adapter, model: Model, watcher: Watcher, options: Mapping[st
 
 
 def _fallback(adapter: Adapter) -> str:
-    """Why rules made the plan of this request, where a model was meant to; empty for a plan that waited before."""
+    """Why rules made this request's plan instead of a model; empty for a plan that had been waiting."""
     rehearsal = adapter.session.rehearsal
     waited = rehearsal is not None and "; waits: " in rehearsal.plan.reason
     return rehearsal.plan.fallback if rehearsal and not waited else ""
 
 
 def _bounded(options: Mapping[str, Any], adapter: Adapter) -> Mapping[str, Any]:
-    """The options, where the reply may have no more tokens than the session keeps free for it.
+    """The options, with `max_tokens` at most the reserve that the session keeps free for the reply.
 
-    A smaller window, of which the provider told on the way, has a smaller reserve.
+    The reserve shrinks if the provider reports a smaller window during the run.
     """
     reply, reserve = options.get("max_tokens"), adapter.session.budget.reserve
     return {**options, "max_tokens": min(reply, reserve)} if isinstance(reply, int) and reserve else options
@@ -254,10 +255,10 @@ def _act(
     watcher: Watcher,
     helpers: Helpers | None,
 ) -> None:
-    """Runs the calls of a reply in order; each result is recorded as it comes.
+    """Runs the calls of a reply in order, recording each result as it arrives.
 
-    A helper works beside the calls that stand behind its own, and beside other helpers; reports come last, as notes
-    when the step is complete.
+    Helpers run in parallel with each other and with the calls that follow; their reports come last, as notes once the
+    step is complete.
     """
     working: list[tuple[Mapping[str, Any], Future[tuple[Outcome, Report | None]]]] = []
     with _beside(hands, working) as pool:
@@ -283,10 +284,10 @@ def _act(
 def _beside(
     hands: Hands, working: Sequence[tuple[object, Future[tuple[Outcome, Report | None]]]]
 ) -> Iterator[ThreadPoolExecutor]:
-    """Threads for helpers, who are waited for. A person who stops the run at once waits for nobody.
+    """A thread pool for helpers, which waits for them, unless a person stops the run at once.
 
-    Then what runs is killed, and its calls have no result. Who waits for a provider cannot be stopped: whatever it
-    records later is as good as before.
+    Then running tools are killed, and their calls have no result. A thread that waits for a provider cannot be stopped;
+    what it still records is as valid as before.
     """
     pool = ThreadPoolExecutor(_TOGETHER)
     try:
@@ -306,7 +307,7 @@ def _beside(
 def _take_in(
     adapter: Adapter, watcher: Watcher, call: Mapping[str, Any], outcome: Outcome, report: Report | None = None
 ) -> None:
-    """Records what a call gave: bytes, text or not."""
+    """Records the outcome of a call: bytes, text or not."""
     watcher.answered(str(call.get("name")), outcome)
     answer = {**result(call, "", error=outcome.error), "content": outcome.output}
     key = str(call["id"])
@@ -326,7 +327,7 @@ def _delegated(helpers: Helpers, call: Mapping[str, Any]) -> tuple[Outcome, Repo
         report = helpers.work(name, task)
     except CtxvcError as error:
         return Outcome(f"the helper could not continue: {error}".encode("utf-8", "replace"), error=True), None
-    # What is too long for a note stays a result, which may leave the prompt.
+    # A report too long for a note stays a result, which may leave the prompt.
     follows = len(report.text) <= NOTE
     receipt = f"{name} has reported; its report follows as a note." if follows else f"{name} reports:\n{report.text}"
     return Outcome(encode(receipt)), report

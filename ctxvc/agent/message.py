@@ -1,4 +1,4 @@
-"""A server's answer, a stream of events or a JSON text, read to a sound message; what is no message is a fault."""
+"""Reads a server's answer, a stream of events or JSON, into a sound message or a fault."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import sse
 from ctxvc.forms.values import text_of
 
-#: The reasons for an end that gateways take over from the API behind them.
+#: Stop reasons that gateways pass on from the API behind them.
 _REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-#: After these a reply may well have nothing in it.
+#: After these a reply may be empty.
 _MAY_BE_EMPTY = frozenset({"refusal", "max_tokens", "model_context_window_exceeded", "pause_turn"})
-#: No call has more tokens.
+#: No real token count is larger.
 _MOST_TOKENS = 1 << 40
 
 ADDRESS = "check the address: it should be that of a server with the Messages API"
@@ -25,9 +25,9 @@ ADDRESS = "check the address: it should be that of a server with the Messages AP
 def sound(value: object) -> dict[str, Any] | Overflow | Fault:
     """A whole message of the Messages API, or what is wrong with it.
 
-    Its content is a list of blocks with texts that are texts, calls have a name, the reason for its end is one that the
-    API has. Arguments of a call that are no object stay the text that the model wrote (`call.malformed`). Ids may be
-    missing or repeated: the adapter, which knows those of the session, makes them unique.
+    In a sound message the content is a list of blocks, texts are strings, calls have a name, and the stop reason is one
+    of the API's. A call's arguments that are not an object stay the text that the model wrote (`call.malformed`). Ids
+    may be missing or repeated: the adapter, which knows the session's ids, makes them unique.
     """
     if not isinstance(value, Mapping):
         return unreadable("not an object")
@@ -62,18 +62,18 @@ def sound(value: object) -> dict[str, Any] | Overflow | Fault:
 
 
 def unreadable(content: str, *, hint: str = ADDRESS, again: bool = False) -> Fault:
-    """The fault of an answer that is no message, but has this content."""
+    """The fault of an answer that is not a message; `content` says what it is instead."""
     return Fault("unreadable", f"the server's answer is no message: {content}", again=again, hint=hint)
 
 
 def arguments(text: str) -> dict[str, Any] | str:
-    """A call's arguments as they were written: an object, else the text."""
+    """A call's arguments parsed as an object; the text itself if they are not one."""
     value = wire.parsed(text, dict)
     return text if value is None else value
 
 
 def _block(item: object) -> dict[str, Any] | Fault | None:
-    """A block of content; None for an empty text, which no request may have."""
+    """A content block; None for an empty text, which no request may contain."""
     if isinstance(item, str):
         return {"type": "text", "text": item} if item else None
     if not isinstance(item, Mapping):
@@ -112,7 +112,7 @@ def _input(value: object) -> dict[str, Any] | str:
 
 
 def _usage(value: object) -> dict[str, Any]:
-    """The counts that are counts; what else a server reports there stays as it is."""
+    """The valid counts; nested values that a server reports are left as they are."""
     counts = value if isinstance(value, Mapping) else {}
     return {
         name: count
@@ -122,9 +122,9 @@ def _usage(value: object) -> dict[str, Any]:
     }
 
 
-#: Bytes of a reply that are read at most.
+#: The most bytes of a reply that are read.
 LARGEST = 64 << 20
-#: The fault of an answer that is not whole.
+#: The fault of an incomplete answer.
 CUT = Fault("cut", "it ended before it was complete", again=True, hint="check the network")
 
 _MESSAGES = frozenset({"message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop"})
@@ -135,8 +135,8 @@ _Event = tuple[str, dict[str, Any]]
 class Api(NamedTuple):
     """How one of the providers' APIs answers.
 
-    `assembled` is its form's (`forms`); `text` gives the piece of the reply's text that an event of this kind has, None
-    for none; `message` is the message in a whole answer, or what that is instead. `[DONE]` ends a stream in some only.
+    `assembled` joins its events (`forms`); `text` returns the piece of reply text in an event of this kind, or None;
+    `message` returns the message in a whole answer, or the fault. Only some end a stream with `[DONE]`.
     """
 
     name: str
@@ -213,7 +213,7 @@ def _problem(kind: str, event: dict[str, Any], api: Api) -> Overflow | Fault | N
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[sse.Event]:
-    """Each event with data; the last one's end may be missing."""
+    """The events that have data; the last one may lack its terminator."""
     stream = sse.Events()
     for chunk in chunks:
         yield from (event for event in stream.feed(chunk) if event.data)
@@ -222,7 +222,7 @@ def _events(chunks: Iterable[bytes]) -> Iterator[sse.Event]:
 
 
 def _unstreamed(body: bytes, say: Callable[[str], None], api: Api) -> dict[str, Any] | Overflow | Fault:
-    """The message that is the whole body; it came without a stream, though one was asked for."""
+    """The message in a body that was not streamed, although a stream was requested."""
     text = body.decode("utf-8", "replace")
     if is_page(text):
         return unreadable(f"the web page {plain(text)!r}")

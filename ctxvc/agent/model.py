@@ -1,4 +1,4 @@
-"""The source of replies: a provider's model (`provider.py`), or a script that plays one."""
+"""Sources of replies: a provider's model (`provider.py`), or a script that plays one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ModelFailed(CtxvcError):
 class TooLong(ModelFailed):
     """The provider refused the prompt as longer than the model's window.
 
-    `tokens` is its size and `window` what the model takes, as the provider counts: by default as far as the message
-    says so, else 0.
+    `tokens` is the prompt's size and `window` the model's limit, as the provider counts; read from the message by
+    default, 0 if it does not say.
     """
 
     def __init__(self, message: str | Phrase, *, hint: str | Phrase = "", tokens: int = 0, window: int = 0) -> None:
@@ -36,17 +36,17 @@ class Model(Protocol):
 
     @property
     def scripted(self) -> bool:
-        """Whether the replies come from a script; people are told so."""
+        """Whether the replies come from a script; the user is told."""
 
     def reply(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
         """The complete reply to a call (`Adapter.request`); its text goes to `say` as it streams.
 
-        A reply that breaks off is asked for again. Raises: TooLong, ModelFailed.
+        A reply that breaks off is requested again. Raises: TooLong, ModelFailed.
         """
 
 
 class _Written(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply of a script that somebody wrote. What else a message has is not played."""
+    """A reply in a written script. Other fields of a message are ignored."""
 
     role: str = "assistant"
     content: str | list[dict[str, Any]] = ""
@@ -55,7 +55,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scripted:
-    """Plays replies that were recorded or written, one after the other. It is no model, and its users are told so."""
+    """Plays recorded or written replies in order. It is not a model, and users are told so."""
 
     scripted = True
 

@@ -1,4 +1,4 @@
-"""Models behind the Messages API and OpenAI's two APIs, by the providers' own clients."""
+"""Models behind the Messages API and OpenAI's two APIs, through the providers' own clients."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Anthropic(Server):
         return unread
 
     def _fault(self, error: Exception) -> Overflow | Fault:
-        """As `Server._fault`; a TypeError is the client's where there are no credentials, before anything is sent."""
+        """As `Server._fault`; the client raises TypeError without credentials, before anything is sent."""
         return _NO_KEY if isinstance(error, TypeError) else super()._fault(error)
 
 
@@ -76,9 +76,9 @@ _HINTS = {"key": "set OPENAI_API_KEY", "unreadable": "check the address: it shou
 
 
 class _OpenAI(Server):
-    """The base of both APIs: the client, its errors, and options that some servers do not take."""
+    """What both APIs share: the client, its errors, and options that some servers do not accept."""
 
-    #: An option → what it is called where a server refuses it under that name; empty where it is left out.
+    #: Option → the name to use instead if a server refuses it; empty to leave it out.
     options: Mapping[str, str] = {}
 
     def __init__(
@@ -88,8 +88,8 @@ class _OpenAI(Server):
         sleep: Callable[[float], object] = time.sleep,
         **options: Any,
     ) -> None:
-        """`options` are those of the client. Raises: ModelFailed if it cannot be made, as without a key or the package
-        `openai`."""
+        """`options` are those of the client. Raises: ModelFailed if it cannot be created, as without a key or the
+        package `openai`."""
         try:
             import openai
         except ImportError as error:
@@ -99,10 +99,10 @@ class _OpenAI(Server):
         except openai.OpenAIError as error:
             raise ModelFailed("no key is set for the provider", hint=_HINTS["key"]) from error
         super().__init__(client, openai, (openai.OpenAIError,), sleep)
-        self._refused: set[str] = set()  # options that this server does not take
+        self._refused: set[str] = set()  # options that this server does not accept
 
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
-        """As `Server.attempt`. Where the server does not take an option, it is asked again without."""
+        """As `Server.attempt`; if the server refuses an option, the request is repeated without it."""
         answer = super().attempt(call, say)
         while isinstance(answer, Fault) and (option := self._not_accepted(answer.text)):
             self._refused.add(option)
@@ -110,7 +110,7 @@ class _OpenAI(Server):
         return _hinted(answer) if isinstance(answer, Fault) else answer
 
     def _url(self, path: str) -> str:
-        """A path of the server, below the client's base URL, which ends with `/v1` or stands for it."""
+        """The URL of a server path. The client's base URL ends in `/v1` or takes its place."""
         base = self.address.rstrip("/")
         return base + path.removeprefix("/v1") if path.startswith("/v1/") else base.removesuffix("/v1") + path
 
@@ -123,14 +123,14 @@ class _OpenAI(Server):
 
     @abstractmethod
     def _arguments(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of this API's call for one of the Messages API."""
+        """A Messages API call converted to this API's arguments."""
 
     @abstractmethod
     def _stream(self, arguments: Mapping[str, Any]) -> AbstractContextManager[Any]:
         """The answer to a request, unread."""
 
     def _not_accepted(self, text: str) -> str:
-        """The option that a server's words refuse, if it was sent: the first that they name."""
+        """The first option that a server's error text names as refused, if it was sent; else empty."""
         places = {
             option: match.start()
             for option in self.options.keys() - self._refused
@@ -139,7 +139,7 @@ class _OpenAI(Server):
         return min(places, key=lambda option: places[option], default="")
 
     def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments without the options that this server does not take."""
+        """The arguments without the options that this server does not accept, or with their other names."""
         for option in self._refused & arguments.keys():
             value = arguments.pop(option)
             if name := self.options[option]:
@@ -147,8 +147,8 @@ class _OpenAI(Server):
         return arguments
 
 
-#: How servers say that they do not take an option: OpenAI's "Unsupported parameter", pydantic's "Extra inputs are not
-#: permitted", Groq's "property … is unsupported".
+#: How servers refuse an option: OpenAI's "Unsupported parameter", pydantic's "Extra inputs are not permitted", Groq's
+#: "property … is unsupported".
 _REFUSES = re.compile(r"unsupported|not supported|unrecognized|unknown|not permitted|unexpected|not allowed", re.I)
 
 
@@ -160,7 +160,7 @@ def _chat_text(_kind: str, chunk: dict[str, Any]) -> object:
 
 
 def _chat_message(completion: object) -> dict[str, Any] | Overflow | Fault:
-    """The message in a whole chat completion, or what came instead."""
+    """The message in a complete chat completion, or the fault."""
     if not isinstance(completion, dict):
         return unreadable("not an object")
     if completion.get("error"):
@@ -179,7 +179,7 @@ def _has_name(call: dict[str, Any]) -> bool:
 
 
 class ChatCompletions(_OpenAI):
-    """A model behind Chat Completions: what nearly every server of local models speaks, and most gateways."""
+    """A model behind Chat Completions, which most gateways and nearly all servers of local models speak."""
 
     api = Api("Chat Completions", chat.assembled, _chat_text, _chat_message, ends_with_done=True)
     options = {
@@ -194,12 +194,12 @@ class ChatCompletions(_OpenAI):
     def _arguments(self, call: Mapping[str, Any]) -> dict[str, Any]:
         value = conversion.to_chat(call).value
         if "max_completion_tokens" in value:
-            value["max_tokens"] = value.pop("max_completion_tokens")  # the name that servers of local models know
+            value["max_tokens"] = value.pop("max_completion_tokens")  # servers of local models know this name
         value["messages"] = [self._message(message) for message in value["messages"]]
         return {**value, "stream": True, "stream_options": {"include_usage": True}}
 
     def _message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The message as every server takes it: texts alone are one text."""
+        """The message as every server accepts it: content of texts only is joined to one string."""
         message = {name: value for name, value in message.items() if name not in self._refused}
         content = message.get("content")
         if isinstance(content, list) and all(part["type"] == "text" for part in content):
@@ -216,7 +216,7 @@ def _responses_text(kind: str, event: dict[str, Any]) -> object:
 
 
 def _responses_message(response: object) -> dict[str, Any] | Overflow | Fault:
-    """The message in a whole response, or what came instead."""
+    """The message in a complete response, or the fault."""
     if not isinstance(response, dict):
         return unreadable("not an object")
     if response.get("error"):
@@ -228,7 +228,8 @@ def _responses_message(response: object) -> dict[str, Any] | Overflow | Fault:
 
 
 class Responses(_OpenAI):
-    """A model behind the Responses API. The server keeps nothing: its reasoning comes encrypted and goes back so."""
+    """A model behind the Responses API. The server stores nothing: reasoning arrives encrypted and is sent back that
+    way."""
 
     api = Api("the Responses API", responses.assembled, _responses_text, _responses_message)
     options = {"include": "", "parallel_tool_calls": "", "store": ""}
@@ -243,7 +244,7 @@ class Responses(_OpenAI):
 
 
 def _hinted(fault: Fault) -> Fault:
-    """The fault with a hint for this client: the other API's names its own key and address."""
+    """The fault with this client's hint in place of the Messages API's, which names another key and address."""
     hint = _HINTS.get(fault.kind, "")
     is_others = fault.kind == "key" or fault.hint == messages.ADDRESS
     return msgspec.structs.replace(fault, hint=hint) if hint and is_others else fault

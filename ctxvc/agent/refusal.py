@@ -1,4 +1,4 @@
-"""A server's answer that is not a reply, as a value: a prompt that is too long for it, or a fault, in one line."""
+"""A server's answer that is not a reply, as a value: an overlong prompt, or a fault described in one line."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.errors import Phrase
 
-#: What went wrong. `key`: it is missing or not accepted; `network`: no answer came; `model`: there is none of that
-#: name; `busy`, `spent`: too many requests now, or for good; `cut`: the reply broke off; `unreadable`: what came is no
-#: reply; `empty`: the reply has nothing in it; `failed`: anything else.
+#: What went wrong. `key`: missing or rejected; `network`: no answer came; `model`: no model of that name; `busy`: too
+#: many requests for now; `spent`: the account's limit is reached; `cut`: the reply broke off; `unreadable`: the answer
+#: is not a reply; `empty`: the reply has no content; `failed`: anything else.
 FaultKind = Literal["key", "network", "model", "busy", "spent", "cut", "unreadable", "empty", "failed"]
 
-#: Characters that are shown of what a server says.
+#: The most characters of a server's message that are shown.
 _SHOWN = 300
-#: Characters in which sizes are looked for: a server may send back the whole prompt.
+#: The most characters searched for sizes: a server may send back the whole prompt.
 _READ = 20_000
-#: No model takes fewer tokens.
+#: No model's window is smaller, in tokens.
 LEAST_WINDOW = 1_000
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A failure of a server in one plain line. `again` says that the same request may well be answered if repeated."""
+    """A server's failure in one plain line. `again`: the same request may succeed if repeated."""
 
     kind: FaultKind
     text: str
@@ -36,14 +36,14 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Overflow(msgspec.Struct, frozen=True):
-    """A server found the prompt too long: its size and what the model takes, as it counts; 0 where it does not say."""
+    """The prompt is too long for a server: its size and the model's limit, in the server's tokens; 0 if unknown."""
 
     text: str
     tokens: int = 0
     window: int = 0
 
 
-#: How servers say that a prompt is too long, in small letters.
+#: How servers say that a prompt is too long, in lower case.
 #: - Messages API: "prompt is too long: A tokens > B maximum", "… `max_tokens` exceed context limit: A + R > B"
 #: - llama.cpp (tools/server/server-context.cpp): "request (A tokens) exceeds the available context size (B tokens)"
 #: - vLLM: "maximum context length is B tokens. However, you requested …" (vllm#20409), "You passed A input tokens … the
@@ -64,7 +64,7 @@ _TOO_LONG = (
 )  # fmt: skip
 
 _N = r"(\d{1,9})"
-#: The size of the prompt, in the same words. Where a request is broken down, the reply's part is not the prompt's.
+#: The size of the prompt in those messages. If a request is broken down, only the prompt's part counts.
 _SIZE = re.compile(
     rf"{_N} tokens > |{_N} \+ \d{{1,9}} > |{_N} in the messages|{_N} in your prompt|resulted in {_N} tokens"
     rf"|request \({_N} tokens\)|passed {_N} input tokens|request has {_N} input tokens|\(length {_N}\)"
@@ -79,22 +79,22 @@ _WINDOW = re.compile(
     re.IGNORECASE,
 )
 
-#: What the provider calls it where an account has spent all that it may.
+#: The provider's code for an account that has reached its spending limit.
 _SPENT_ALL = "enforced_spend_limit_reached"
 
-#: Types of errors that the same request meets again. Any other in the place of a reply that has begun may pass.
+#: Error types that a repeated request would meet again. Any other error within a reply that has begun may pass.
 _FINAL = frozenset(
     {"invalid_request_error", "authentication_error", "permission_error", "billing_error", "not_found_error"}
 )
 
-#: Statuses of too much to do, and of a prompt that a server may have found too long: LM Studio answers with 200
+#: The statuses of a busy server, and those with which servers report overlong prompts: LM Studio answers with 200
 #: (lmstudio-bug-tracker#2322), older llama.cpp and Ollama with 500.
 _BUSY = frozenset({429, 503, 529})
 _OVERFLOWS = frozenset({0, 200, 400, 413, 422, 500})
 
 
 def refusal(status: int, body: object) -> Overflow | Fault:
-    """The refusal in an answer of this status (0 inside a stream) and this body, JSON or text."""
+    """The refusal in an answer with this status (0 inside a stream) and body (JSON or text)."""
     error = _error(body)
     text, kind = _text(error, status), " ".join(str(error.get(name) or "") for name in ("type", "code"))
     if overflow := _overflow(status, f"{kind} {error.get('message')}", error, text):
@@ -118,7 +118,7 @@ def refusal(status: int, body: object) -> Overflow | Fault:
 
 
 def unreachable(error: Exception, url: Any) -> Fault:
-    """The fault of a request (of `httpx2`) that got no answer, from the client's error."""
+    """The fault of a request that got no answer, from the client's error and the URL (of `httpx2`)."""
     port = f":{url.port}" if url.port else ""
     place = f" at {plain(f'{url.scheme}://{url.host}{port}')}" if url.host else ""
     reason = plain(str(error.__cause__ or error)) or type(error.__cause__).__name__
@@ -128,14 +128,14 @@ def unreachable(error: Exception, url: Any) -> Fault:
 
 
 def sizes(text: str) -> tuple[int, int]:
-    """The size of a prompt and what the model takes, from a server's words; 0 for what they do not say."""
+    """The size of a prompt and the model's limit, from a server's message; 0 for what it does not say."""
     text = text[:_READ].replace(",", "")
     window = _number(_WINDOW, text)
     return _number(_SIZE, text), window if window >= LEAST_WINDOW else 0
 
 
 def plain(text: str) -> str:
-    """A server's words as one line that can be shown; of a web page its title, or what a browser would show."""
+    """A server's message as one line that is safe to show; for a web page, its title or visible text."""
     text = text[:_READ]
     if is_page(text):
         title = re.search(r"<title[^<>]*>([^<]+)<", text, re.IGNORECASE)
@@ -152,7 +152,7 @@ def _overflow(status: int, message: str, error: Mapping[str, Any], text: str) ->
     if status not in _OVERFLOWS:
         return None
     lower = message[:_READ].lower()
-    if status != 413 and not any(phrase in lower for phrase in _TOO_LONG):  # the body is too large
+    if status != 413 and not any(phrase in lower for phrase in _TOO_LONG):  # 413: the body is too large
         return None
     tokens, window = sizes(message)
     own_window = _count(error.get("n_ctx"))
@@ -164,7 +164,7 @@ def _overflow(status: int, message: str, error: Mapping[str, Any], text: str) ->
 
 
 def _error(body: object) -> dict[str, Any]:
-    """The error object in a body: the Messages API's and OpenAI's `error`, vLLM's own fields, FastAPI's `detail`."""
+    """The error object in a body: `error` in the Messages API and OpenAI's, vLLM's own fields, FastAPI's `detail`."""
     if isinstance(body, (bytes, str)):
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         try:
@@ -186,7 +186,7 @@ def _error(body: object) -> dict[str, Any]:
 
 
 def _nested(message: str) -> dict[str, Any]:
-    """The error of the server behind a gateway that passes it on as JSON in its own message."""
+    """The upstream error that a gateway embeds as JSON in its own message."""
     start = max(0, message.find("{"))
     match wire.parsed(message[start : message.rfind("}") + 1], dict):
         case {"error": {"message": str(text)} as inner}:
@@ -195,7 +195,7 @@ def _nested(message: str) -> dict[str, Any]:
 
 
 def _joined(value: object) -> str:
-    """The words in a value of any type, as those of a validation error: a list of objects with a `msg`."""
+    """The text in a value of any type, such as a validation error: a list of objects with a `msg`."""
     match value:
         case str():
             return value

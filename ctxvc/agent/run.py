@@ -1,4 +1,4 @@
-"""A run of the agent, with helpers in scopes of their own; and a recorded run played again, without a model."""
+"""A run of the agent, with helpers in their own scopes; and the replay of a recorded run without a model."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from ctxvc.store.store import Store
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a run besides the session. `options` go to every call of the model.
+    """The parts of a run besides the session. `options` are passed to every call of the model.
 
-    `planner` is the model that the policy asks for plans and summaries, empty for the session's own. Without `helpers`,
-    who delegates gets what the hands give. `writes_project_notes` lets the model write notes of the project.
+    `planner` is the model that the policy asks for plans and summaries; empty for the session's own. Without `helpers`,
+    `delegate` is a tool of the hands like any other. `writes_project_notes` lets the model write notes of the project.
     """
 
     model: Model
@@ -55,8 +55,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 def go(session: Session, setup: Setup) -> Ended:
     """Runs the agent in the session's scope until it ends. Raises as `loop.run` does, and BadInput as `Limits.check`.
 
-    A policy that can use a model gets this one, beside the conversation. The limits hold for all together: the agent,
-    its helpers, and what the policy asks. Nobody else may run the session meanwhile (`alone`).
+    A policy that can use a model gets this one, outside the conversation. The limits cover the agent, its helpers and
+    the policy's questions together. No other run may use the session meanwhile (`alone`).
     """
     if not setup.model.scripted:
         for model in filter(None, (session.ledger().meta.model, setup.planner)):
@@ -77,9 +77,9 @@ def go(session: Session, setup: Setup) -> Ended:
 
 
 def _tidy(session: Session) -> None:
-    """Ends the steps that helpers of an earlier run left open: nothing else would.
+    """Ends the steps that helpers of an earlier run left open, which nothing else does.
 
-    In other scopes another agent may be at work.
+    Scopes in which another kind of agent works are left alone.
     """
     stored = session.stored
     stored.refresh()
@@ -90,7 +90,8 @@ def _tidy(session: Session) -> None:
 
 @contextmanager
 def _planning(session: Session, policy: Policy | None, setup: Setup, spending: Spending) -> Iterator[None]:
-    """Inside, the session's policy asks the planner, else the run's model: it sees the prompt, and a block more."""
+    """Within the context, the session's policy asks the planner or else the run's model, which sees the prompt and one
+    more block."""
     before, model = session.policy, setup.model
     if policy and isinstance(model, Server):
         ask = _beside(session, model, run_module.actor_name(policy), setup, spending)
@@ -102,9 +103,9 @@ def _planning(session: Session, policy: Policy | None, setup: Setup, spending: S
 
 
 def _beside(session: Session, model: Server, actor: str, setup: Setup, spending: Spending) -> Ask:
-    """The model for the session's policy; where it fails, or there is no room for the question, it says nothing.
+    """The model for the session's policy; its answer is empty if it fails or there is no room for the question.
 
-    Then the policy has no plan, and the guard keeps the prompt below the budget.
+    The policy then plans without it, and the guard keeps the prompt below the budget.
     """
 
     def ask(_: View, question: str) -> Answer:
@@ -131,7 +132,7 @@ def _beside(session: Session, model: Server, actor: str, setup: Setup, spending:
 
 
 class _Aside:
-    """Shows a helper's actions, not its words: the words that people see are the agent's."""
+    """Shows a helper's actions but not its text: people see only the agent's text."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.called = watcher.called
@@ -143,7 +144,8 @@ class _Aside:
 
 
 class _Helpers:
-    """Runs tasks in scopes of their own. Each has its own store and session: they work at the same time."""
+    """Runs tasks, each in its own scope. Each helper opens its own store and session, so that they can work in
+    parallel."""
 
     def __init__(self, session: Session, setup: Setup, spending: Spending) -> None:
         self._session = session
@@ -154,7 +156,7 @@ class _Helpers:
         self._lock = threading.Lock()
 
     def work(self, name: str, task: str) -> Report:
-        """The report of the helper in the scope `name`, a new one or that of a helper before. Raises: CtxvcError."""
+        """The report of the helper in the scope `name`, which is new or an earlier helper's. Raises: CtxvcError."""
         with self._alone(name), self._opened(name, task) as helper:
             helper.pin(helper.append({"role": "user", "content": task}, origin="client"))
             ended = loop.run(
@@ -171,15 +173,15 @@ class _Helpers:
         raise Refused(f"it ended without a report ({ended.why}); delegate to {name} again to continue it")
 
     def arrive(self) -> None:
-        """The notes of what helpers reported, in the scopes that asked, in the order of the results.
+        """Writes the arrival notes of helpers' reports into the scopes that asked, in the order of the results.
 
-        What there is to write is read from the ledgers: a run that was killed before it did is made up for.
+        The ledgers show which notes are missing, so those of a killed run are written too.
         """
         self._session.stored.refresh()
         for scope in self._session.scopes():
             for result, helper, last in scoping.unarrived(self._session.ledger(scope)):
                 if not (text := report(self._session, helper, last)):
-                    continue  # its scope is not here any more
+                    continue  # its scope no longer exists
                 if len(text) > NOTE:
                     text = f"{display.one_line(text, SHOWN)} (all of it is {result.handle})"
                 self._session.stored.arrive(helper, text, of=result.id, scope=scope)
@@ -199,7 +201,7 @@ class _Helpers:
     @contextmanager
     def _opened(self, scope: str, task: str) -> Iterator[Session]:
         is_open = scope in self._session.scopes() and scope != self._session.scope
-        if not is_open or has_task(self._session, scope):  # a human has spoken there: it is no helper's
+        if not is_open or has_task(self._session, scope):  # a human has spoken there, so it is not a helper's
             self._session.stored.branch(scope, task)
         with Store(self._session.store.path) as store:
             session = Session(StoredSession.open(store, self._session.name, scope), policy=self._policy)
@@ -208,7 +210,7 @@ class _Helpers:
                 yield session
 
 
-#: The most replies of a turn that is played back.
+#: The most replies of a replayed turn.
 _PLAYED = Limits(steps=100_000)
 
 
@@ -221,9 +223,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed:
-    """Hands that run nothing: a call gets the result that it has in the recording.
+    """Hands that run nothing: a call gets its recorded result.
 
-    Results may have come in another order than their calls, and some are of calls that others answer now. Where a
+    Results may be in another order than their calls, and some belong to calls that are answered elsewhere now. If a
     recording has an id twice, the first call gets the first result.
     """
 
@@ -242,7 +244,7 @@ class Replayed:
 
 
 def recorded(session: Session) -> list[Turn]:
-    """The turns of a session, to be played back. Raises: NotFound if no model has replied in it."""
+    """The turns of a session, for replay. Raises: NotFound if no model has replied in it."""
     turns: list[Turn] = []
     messages: list[dict[str, Any]] = []
     replies: dict[int, list[dict[str, Any]]] = {}
@@ -274,7 +276,7 @@ def recorded(session: Session) -> list[Turn]:
 
 
 def _result_bytes(session: Session, result: Row) -> bytes:
-    """The recorded result of a call; of one that started a helper its report, since no note follows on replay."""
+    """The recorded result of a call; for one that started a helper, the report, since no note follows on replay."""
     match wire.own_metadata(result.extra).get("report"):
         case [str(scope), str(last)] if text := report(session, scope, last):
             return display.encode(f"{scope} reports:\n{text}")
@@ -282,7 +284,7 @@ def _result_bytes(session: Session, result: Row) -> bytes:
 
 
 def play(session: Session, turns: Iterable[Turn], watcher: Watcher) -> Ended:
-    """Plays recorded turns through the loop of `go`, in a session that has its own budget and policy."""
+    """Replays recorded turns through the loop of `go`, in a session with its own budget and policy."""
     ended = Ended(why="said")
     for turn in turns:
         for item in turn.messages:

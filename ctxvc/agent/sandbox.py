@@ -1,7 +1,7 @@
-"""What the commands of a run are kept from: the environment that they get, and a sandbox for who asks for one.
+"""Limits what the commands of a run can reach: their environment, and an optional sandbox.
 
-In the sandbox (bubblewrap) they have processes of their own, the project to write in, the system to read, and an empty
-home.
+In the sandbox (bubblewrap) they see only their own processes, can write in the project, can read the system, and have
+an empty home.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ctxvc.errors import BadInput, Phrase, Refused
 
 OPEN = "no sandbox: processes of this account can read the environment of the shell that exported the key"
 
-#: What is read of the system; the rest is not there.
+#: The readable parts of the system; the rest does not exist in the sandbox.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/gnu/store")
 _INSTALLED = "/run/ctxvc"
 _PROBE = 20.0
@@ -34,7 +34,7 @@ def environment(
 ) -> dict[str, str]:
     """A command's environment: the short list and the variables `names`, taken from `source`.
 
-    `secrets` are all that this process knows of, by name; no value of a provider's key is handed on under any.
+    `secrets` are all that this process knows of, by name; no provider's key is passed on under any name.
     Raises: BadInput for a name that is not set, Refused for one that holds a key.
     """
     left_out = _TEMPORARY if sandboxed else frozenset()
@@ -54,12 +54,12 @@ def environment(
 
 
 def left_out(source: Mapping[str, str], env: Mapping[str, str]) -> list[str]:
-    """Variables of the short list withheld from commands because they contain a key; temporary folders aside."""
+    """Variables of the short list that are withheld because they contain a key; not those of temporary folders."""
     return [name for name in source if variables.for_command(name) and name not in env and name not in _TEMPORARY]
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """Bubblewrap around a project. `bound` are further places that commands may read and write."""
+    """Bubblewrap around a project. `bound` are further paths that commands may read and write."""
 
     root: Path
     home: Path
@@ -70,13 +70,13 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """The notice for a person at the start."""
+        """The notice that a person sees at the start."""
         network = "with network" if self.network else "no network"
         bound = f", with {', '.join(map(str, self.bound))}" if self.bound else ""
         return f"sandbox: bubblewrap, {network}{bound}"
 
     def supervised(self) -> Sequence[str]:
-        """The command line of a supervisor in the sandbox."""
+        """The command line that starts a supervisor in the sandbox."""
         program = f"{_INSTALLED}/{SUPERVISOR.name}"
         python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         return [*self._bubblewrap(), "--ro-bind", str(SUPERVISOR), program, *supervised(python, program)]
@@ -96,7 +96,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
                 arguments += ["--ro-bind", str(path), str(path)]
         arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108 - its own
         arguments += ["--tmpfs", str(self.home)]
-        # The interpreter of the supervisor, which may lie in the home folder; nothing of the person's is in it.
+        # The supervisor's interpreter may be in the home folder; it contains nothing personal.
         for prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
             if not prefix.startswith(("/usr", "/opt")):
                 arguments += ["--ro-bind", prefix, prefix]
@@ -107,7 +107,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         if self.store and self.store.exists() and self.store.is_relative_to(self.root):
             arguments += ["--ro-bind", str(self.store), str(self.store)]
         if (own := Path(sys.prefix).resolve()).is_relative_to(self.root) and own != self.root:
-            arguments += ["--ro-bind", str(own), str(own)]  # what runs ctxvc is not for its agent to change
+            arguments += ["--ro-bind", str(own), str(own)]  # the agent must not change the environment that runs ctxvc
         return [*arguments, "--chdir", str(self.root)]
 
 
@@ -120,7 +120,7 @@ def sandbox(
     network: bool = False,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Sandbox:
-    """The sandbox of a project. Raises: Refused if there is none, or it would hide nothing; BadInput."""
+    """The sandbox of a project. Raises: Refused if it is unavailable or would hide nothing; BadInput."""
     program = which("bwrap")
     if sys.platform != "linux" or not program:
         raise Refused(
@@ -159,6 +159,6 @@ def _check(box: Sandbox) -> None:
 
 
 def _name_servers() -> str:
-    """The real place of the system's resolv.conf, if that is not in /etc."""
+    """The real path of the system's resolv.conf; empty if that is in /etc or missing."""
     real = os.path.realpath("/etc/resolv.conf")
     return "" if real.startswith("/etc/") or not os.path.exists(real) else real

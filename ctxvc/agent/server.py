@@ -1,4 +1,4 @@
-"""A model behind a server, asked through its provider's own client: what all providers share."""
+"""What all providers share: a model behind a server, reached through the provider's own client."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
 from ctxvc.core.policy import Answer
 
-#: Seconds to wait before a reply that broke off is asked for again, one after the other; then one gives up.
+#: Seconds to wait before each retry of a reply that broke off; after the last one the call fails.
 WAITS = (1.0, 2.0, 4.0, 8.0)
 
-#: The counts of a call's usage that make up what it cost: what was read from the cache costs next to nothing.
+#: The usage counts that make up a call's cost: tokens read from the cache cost next to nothing.
 _SPENT = ("input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
 class Server(ABC):
-    """A provider's model. A subclass makes the client, and the arguments of a call.
+    """A provider's model. A subclass creates the client and sends its requests.
 
-    Calls and replies are those of the Messages API, whatever the server speaks.
+    Calls and replies have the form of the Messages API, whatever the server speaks.
     """
 
     scripted = False
@@ -39,7 +39,7 @@ class Server(ABC):
         errors: tuple[type[Exception], ...],
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """`package` is the client's, with the names of its errors; `errors` are all that it raises."""
+        """`package` is the client's module, which names its errors; `errors` are all that the client raises."""
         self._client = client
         self._package = package
         self._errors = errors
@@ -52,8 +52,8 @@ class Server(ABC):
     def attempt(self, call: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any] | Overflow | Fault:
         """The reply to one request as a message (`message.sound`), or the fault that came instead.
 
-        The client sends the request, and retries it until an answer begins (429, 5xx, no connection). The answer is
-        read here, because the client's own reader trusts the server. The reply's text goes to `say` as it streams.
+        The client sends the request and retries it (429, 5xx, no connection) until an answer begins. The answer is read
+        here because the client's own reader trusts the server. The reply's text goes to `say` as it streams.
         """
         import httpx2
 
@@ -66,9 +66,9 @@ class Server(ABC):
             return self._fault(error)
 
     def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object:
-        """The JSON at a path of the server (`/props`), by POST where there is a body; None where it has none there.
+        """The JSON at a path of the server (`/props`), by POST if there is a body; None if there is none.
 
-        Raises: ModelFailed if it cannot be asked anything: without a key, or a network.
+        Raises: ModelFailed if the server cannot be used at all: no connection, or no valid key.
         """
         client, package = self._client.with_options(timeout=timeout, max_retries=0), self._package
         try:
@@ -83,11 +83,11 @@ class Server(ABC):
         except self._errors:
             return None  # not every server has every path
         except ValueError:
-            return None  # some answer with a page
+            return None  # some answer with a web page
 
     @property
     def address(self) -> str:
-        """The server's address, as the client has it."""
+        """The server's base URL, from the client."""
         return str(self._client.base_url)
 
     def close(self) -> None:
@@ -95,11 +95,11 @@ class Server(ABC):
         self._client.close()
 
     def _url(self, path: str) -> str:
-        """A path of the server as the client takes it."""
+        """A server path in the form that the client expects."""
         return path
 
     def _fault(self, error: Exception) -> Overflow | Fault:
-        """An error of the client as a value."""
+        """A client's error as a value."""
         match error:
             case self._package.APIConnectionError():
                 return unreachable(error, error.request.url)
@@ -113,7 +113,8 @@ class Server(ABC):
         say: Callable[[str], None],
         faulted: Callable[[Fault], object] = lambda _: None,
     ) -> Mapping[str, Any]:
-        """The message that answers a call. Passing faults are retried after `WAITS`, and each goes to `faulted`.
+        """The message that answers a call. Temporary faults are retried after `WAITS`; every fault is passed to
+        `faulted`.
 
         Raises: TooLong, ModelFailed.
         """
@@ -145,9 +146,9 @@ class Server(ABC):
         )
 
     def window(self, model: str) -> Window | None:
-        """The model's window as the server reports it within `windows.SECONDS`; None if it does not.
+        """The model's window, if the server reports it within `windows.SECONDS`; else None.
 
-        Raises: ModelFailed if the server cannot be reached, or refuses the key.
+        Raises: ModelFailed if the server cannot be reached or refuses the key.
         """
         return windows.discovered(self.fetch, model, address=self.address)
 
@@ -158,10 +159,10 @@ class Server(ABC):
         heard: Callable[[Mapping[str, Any]], None] = lambda _: None,
         faulted: Callable[[Fault], object] = lambda _: None,
     ) -> Answer:
-        """The model's answer to a question beside the conversation, whose prompt the call has.
+        """The model's answer to a question outside the conversation, whose prompt is in the call.
 
-        The question stands in one more block behind it, so that what the provider has cached is read and not written.
-        The message goes to `heard`, each fault to `faulted`. Raises: TooLong, ModelFailed.
+        The question is one more block after the prompt, so that the provider's cache is read rather than rewritten. The
+        message is passed to `heard`, each fault to `faulted`. Raises: TooLong, ModelFailed.
         """
         message = self.reply(behind(call, question), lambda _: None, faulted)
         heard(message)
@@ -171,14 +172,14 @@ class Server(ABC):
         return Answer("".join(texts), tokens)
 
 
-#: The note to a person who saw the text of a reply that has to be requested again.
+#: The notice to a person who saw text of a reply that must be requested again.
 _RETRY = {"cut": "connection lost"}
 
 
 def behind(call: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The call with one more block of text at the end of its prompt, which stays what it is, byte for byte.
+    """The call with one more text block at the end of its prompt, which stays the same byte for byte.
 
-    The tools stay too, and none may be called.
+    The tools stay too, but none may be called.
     """
     block = {"type": "text", "text": text}
     messages = list(call["messages"])

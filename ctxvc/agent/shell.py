@@ -1,7 +1,8 @@
-"""The commands of an agent: each in a process group of its own, watched until it ends, and killed with all it started.
+"""Runs an agent's commands: each in its own process group, watched until it ends, and killed with everything it
+started.
 
-Several threads may run commands at the same time; a person who stops the run stops them all. The commands are children
-of a process beside this one (`supervisor`), which ends whatever they left behind when this one goes, however it goes.
+Several threads may run commands in parallel; a person who stops the run stops them all. The commands are children of a
+separate process (`supervisor`), which ends whatever they left behind when this one exits, however it exits.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ import msgspec
 from ctxvc.agent import supervisor
 from ctxvc.errors import CtxvcError
 
-#: Bytes of an output that are kept.
+#: The most bytes of an output that are kept.
 KEPT = 16 << 20
 
-#: Bytes that a command may write, and the seconds between two looks at how many there are.
+#: The most bytes that a command may write, and the seconds between checks of that.
 WRITTEN = 256 << 20
 _LOOK = 0.25
 
-#: Seconds that the supervisor has to answer what takes it no time, and to end all.
+#: The supervisor's time limit, in seconds, for a quick request and for ending everything.
 _ANSWER = 10.0
 _PAUSE = 0.01
 SUPERVISOR = Path(supervisor.__file__)
@@ -52,14 +53,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def supervised(python: str, program: str = str(SUPERVISOR)) -> list[str]:
-    """The command line of a supervisor."""
+    """The command line that starts a supervisor."""
     return [python, "-I", "-S", program]
 
 
 class Shell:
-    """Runs commands, until it is stopped. What they leave in the background lives until it is closed.
+    """Runs commands until it is stopped. Background processes live until it is closed.
 
-    `program` gives the command line of the supervisor, where that is not the usual one: a sandbox has its own.
+    `program` returns the supervisor's command line if it is not the usual one, as in a sandbox.
     """
 
     def __init__(self, program: Callable[[], Sequence[str]] | None = None) -> None:
@@ -72,7 +73,7 @@ class Shell:
     def run(self, command: str, folder: Path, env: Mapping[str, str], seconds: int) -> tuple[bytes, int, str]:
         """The kept output, the number of bytes dropped from its middle, and the error (empty: none).
 
-        Raises: KeyboardInterrupt if it was stopped meanwhile: how far the command came is not known.
+        Raises: KeyboardInterrupt if it was stopped meanwhile; how far the command got is unknown.
         """
         self.check()
         with tempfile.TemporaryFile() as output:
@@ -94,25 +95,25 @@ class Shell:
         return data, left_out, why or (f"[exit code {call.code}]" if call.code else "")
 
     def begin(self, env: Mapping[str, str]) -> _Supervisor:
-        """The supervisor, which is started where none works. Raises: CtxvcError if it does not start."""
+        """The supervisor, started if none is running. Raises: CtxvcError if it does not start."""
         with self._lock:
             if self._supervisor is None or not self._supervisor.works():
                 self._supervisor = _Supervisor(self._program(), env)
             return self._supervisor
 
     def jobs(self) -> list[Job]:
-        """Processes that commands have left in the background."""
+        """The processes that commands left in the background."""
         return self._supervisor.jobs() if self._supervisor else []
 
     def stop(self) -> None:
-        """Kills what runs; from now on nothing does. Each command's own thread waits for its end."""
+        """Kills running commands and lets no more run. Each command's own thread waits for its end."""
         with self._lock:
             self._stopped = True
             for call in self._running:
                 call.kill()
 
     def close(self) -> list[Job]:
-        """Ends all that commands have left behind, and gives what that was."""
+        """Ends the processes that commands left behind, and returns them."""
         with self._lock:
             parent, self._supervisor = self._supervisor, None
         return parent.end() if parent else []
@@ -124,7 +125,7 @@ class Shell:
 
 
 class _Supervisor:
-    """The process beside this one. It ends, with all that it runs, when this object goes."""
+    """A connection to the supervisor process, which ends with everything it runs when this object is finalised."""
 
     def __init__(self, program: Sequence[str], env: Mapping[str, str]) -> None:
         self._socket, there = socket.socketpair()
@@ -145,7 +146,7 @@ class _Supervisor:
         return not self._lost and self._process.poll() is None
 
     def lose(self) -> None:
-        """It let go of its sockets: it is dying, though the system may not say so for a while yet."""
+        """Marks it as lost: it closed its sockets and is dying, even if the system still lists it for a while."""
         self._lost = True
 
     def check(self) -> None:
@@ -157,7 +158,7 @@ class _Supervisor:
             raise CtxvcError(f"the supervisor of the commands does not answer: {error}") from error
 
     def run(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], output: IO[bytes]) -> _Call:
-        """A command that runs now. Raises: CtxvcError."""
+        """Starts a command. Raises: CtxvcError."""
         call = self._request(b"r", output.fileno())
         try:
             call.send({"argv": argv, "cwd": str(folder), "env": dict(env)})
@@ -174,7 +175,7 @@ class _Supervisor:
             return []
 
     def end(self) -> list[Job]:
-        """Ends all, and itself; what it ended."""
+        """Ends everything and the supervisor itself; returns what was still running."""
         try:
             with self._request(b"e") as call:
                 return _jobs(call.answer(_ANSWER))
@@ -184,7 +185,7 @@ class _Supervisor:
             self._finalizer()
 
     def kill(self) -> None:
-        """Ends a supervisor that does not answer."""
+        """Kills a supervisor that does not answer."""
         self._process.kill()
 
     def _request(self, letter: bytes, *more: int) -> _Call:
@@ -200,7 +201,7 @@ class _Supervisor:
 
 
 class _Call:
-    """A question to the supervisor, and its answer."""
+    """A request to the supervisor, and its answer."""
 
     def __init__(self, channel: socket.socket, parent: _Supervisor) -> None:
         self._channel = channel
@@ -224,7 +225,7 @@ class _Call:
             self._channel.settimeout(max(0.001, end - time.monotonic()))
             try:
                 data = self._channel.recv(1 << 16)
-            except ConnectionError:  # it was ended before it had read all that was asked
+            except ConnectionError:  # it ended before it had read the whole request
                 data = b""
             if not data:
                 self._parent.lose()
@@ -233,7 +234,7 @@ class _Call:
         return msgspec.json.decode(self._heard)
 
     def wait(self, seconds: float) -> None:
-        """The command has ended. Raises: TimeoutError, CtxvcError."""
+        """Waits until the command has ended. Raises: TimeoutError, CtxvcError."""
         match self.answer(seconds):
             case {"code": int(code)}:
                 self.code = code
@@ -247,7 +248,7 @@ class _Call:
             pass  # it is over
 
     def stop(self) -> None:
-        """The command and all that it started are gone; the supervisor, too, where it does not answer."""
+        """Kills the command and everything it started; the supervisor too if it does not answer."""
         self.kill()
         try:
             self.wait(_ANSWER)
@@ -261,9 +262,10 @@ class _Call:
 
 
 def end_orphans() -> list[Job]:
-    """Ends what a supervisor that was killed has left to this process, and gives what that was.
+    """Ends the processes that a killed supervisor left to this process, and returns them.
 
-    On Linux, in a process that takes in orphans and starts nothing else in sessions of their own; elsewhere nothing.
+    Only on Linux, and in a process that adopts orphans and starts nothing else in a new session; elsewhere does
+    nothing.
     """
     ended: dict[int, Job] = {}
     until = time.monotonic() + _ANSWER
@@ -298,7 +300,8 @@ def _jobs(answer: object) -> list[Job]:
 
 
 def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
-    """Waits for a command, which is stopped when its time is over or it has written too much: then it says so."""
+    """Waits for a command, stopping it if its time is over or it wrote too much; returns why, or empty if it ended by
+    itself."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -315,9 +318,9 @@ def _waited(call: _Call, output: IO[bytes], seconds: int) -> str:
 
 
 def _bounded(output: IO[bytes]) -> tuple[bytes, int]:
-    """The kept part of an output (head and tail if it is too long), and the number of dropped bytes.
+    """The kept part of an output (head and tail if it is too long), and the number of bytes dropped.
 
-    No character is cut in two.
+    Characters are never split.
     """
     size = output.seek(0, os.SEEK_END)
     output.seek(0)
@@ -334,7 +337,7 @@ def _bounded(output: IO[bytes]) -> tuple[bytes, int]:
 
 
 def _inside_character(byte: int) -> bool:
-    """Whether the byte is behind the first of a character in UTF-8."""
+    """Whether this is a UTF-8 continuation byte."""
     return byte & 0xC0 == 0x80
 
 
@@ -347,7 +350,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def settled(output: str) -> str:
-    """The output without colours and other controls; of a line that was written several times the last version."""
+    """The output without colours and other controls; a line that was overwritten has its last version."""
     if not _CONTROL.search(output):
         return output
     lines = _ESCAPE.sub("", output).replace("\r\n", "\n").split("\n")
@@ -356,7 +359,8 @@ def settled(output: str) -> str:
 
 
 def tail(value: str, *, lines: int, chars: int) -> str:
-    """The last lines of a text, and of those the last characters; headed by what was left out, if anything was."""
+    """The last `lines` lines of a text, and at most `chars` characters of them, after a notice of what was left out, if
+    anything."""
     all_lines = value.split("\n")
     newest = "\n".join(all_lines[-lines:])
     newest = newest[-chars:]

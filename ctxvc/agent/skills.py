@@ -1,6 +1,6 @@
-"""The skills of a project as an index, so that only what is used costs more than its line.
+"""The skills of a project as an index, so that an unused skill costs no more than one line.
 
-A project's words: bounded, and a line each.
+The text is the project's, so it is bounded and each entry is one line.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.skills import FILE
 
-#: The folders of a project in which a skill is a folder.
+#: The folders of a project whose subfolders are skills.
 FOLDERS = (".claude/skills", ".agents/skills", "skills")
 
-#: Bytes of a skill's file in which its head must end, and skills that are looked at in a folder.
+#: The bytes within which the head of a skill's file must end, and the most entries read in a folder.
 _HEAD, _MOST = 8 << 10, 200
-#: Characters of a line; of an index in the largest window, in the smallest, and by token of the window.
+#: The most characters of a line; of an index at most, at least, and for each token of the window.
 _LINE, _LONGEST, _SHORTEST, _SHARE = 240, 4_000, 600, 0.08
 _TITLE = "Skills of this project, instructions for kinds of work. Read the file of one before work that it is for:"
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """A skill that a project has: what its file's head says, and the path of the file from the working folder."""
+    """A project's skill: its file's head, and the file's path from the working folder."""
 
     name: str
     description: str
@@ -39,9 +39,10 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 def skills(folder: Path) -> list[Skill]:
-    """The skills from the top of the folder's repository down to the folder, by path; of each name the nearest.
+    """The skills from the top of the folder's repository down to the folder, sorted by path; of several with one name,
+    the nearest.
 
-    A link out of the folder that has the skills is none: what is elsewhere is not for a model to read.
+    A link that leads out of the folder with the skills is ignored: a model must not read what is elsewhere.
     """
     folder = folder.resolve()
     by_name: dict[str, Skill] = {}
@@ -65,7 +66,7 @@ def _skill_files(place: Path) -> Iterator[Path]:
 
 
 def _skill(path: Path, relative: str) -> Skill | None:
-    """None for a file that cannot be read."""
+    """The skill in a file; None if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             text = file.read(_HEAD).decode("utf-8", "replace")
@@ -78,14 +79,14 @@ def _skill(path: Path, relative: str) -> Skill | None:
 
 
 def _field(head: str, name: str) -> str:
-    """A field of a head in YAML: a word, a quoted text, or lines that are indented below it."""
+    """A field of a YAML head: a word, a quoted text, or the indented lines below it."""
     match = re.search(rf"^{name}:[ \t]*(.*(?:\r?\n[ \t]+.*)*)", head, re.MULTILINE)
     text = " ".join(match[1].split()) if match else ""
     return re.sub(r"^[>|][+-]?[0-9]?\s*", "", text).strip("\"'")
 
 
 def index(folder: Path, window: int) -> Message | None:
-    """The index of the skills as a message of the client, within a share of the window; None without skills."""
+    """The skill index as a client message within a share of the window; None without skills."""
     longest = int(max(_SHORTEST, min(_LONGEST, _SHARE * window)))
     lines = [f"- {skill.name}: {skill.description or 'no description'} ({skill.path})" for skill in skills(folder)]
     if not lines:

@@ -34,34 +34,34 @@ from ctxvc.store.store import Store, create
 from ctxvc.tokens import models, prompt_size
 from ctxvc.tokens.meter import Meter
 
-#: This agent among those that a session goes on in: its tools (`core.hosts.tools`), and how its scopes are named.
+#: This agent's name among those that can continue a session: selects its tools (`core.hosts.tools`) and names its
+#: scopes.
 AGENT = "run"
 
-#: Files whose words the model has to keep to, in this order; they stand pinned at the beginning.
+#: Instruction files that the model must follow, in this order; they are pinned at the beginning.
 NAMES = ("AGENTS.md", "CLAUDE.md")
 
-#: Bytes of such a file that are taken at most.
+#: The most bytes of such a file that are used.
 LARGEST = 64 << 10
 
 
 class InstructionFile(msgspec.Struct, frozen=True):
-    """An instruction file as a message of the client's. `truncated` says what is missing; empty if it is whole."""
+    """An instruction file as a client message. `truncated` says which part was used; empty if it is whole."""
 
     message: Message
     truncated: str = ""
 
 
 def read(folder: Path) -> list[InstructionFile]:
-    """The instruction files from the top of the folder's repository down to the folder itself, each once.
+    """The instruction files from the top of the folder's repository down to the folder itself, without duplicates.
 
-    A link counts as the file that it leads to, if that lies below the folder of the link: what is elsewhere is not for
-    a model to read.
+    A link counts as its target if that is below the link's folder: a model must not read what is elsewhere.
     """
     folder = folder.resolve()
     by_path: dict[Path, InstructionFile] = {}
     for place in down_to(folder):
         for name in NAMES:
-            path = Path(os.path.realpath(place / name))  # `resolve` raises for links that go round
+            path = Path(os.path.realpath(place / name))  # `resolve` raises for circular links
             if path in by_path or place not in path.parents:
                 continue
             if instructions := _instructions(path, os.path.relpath(place / name, folder)):
@@ -70,9 +70,9 @@ def read(folder: Path) -> list[InstructionFile]:
 
 
 def _instructions(path: Path, name: str) -> InstructionFile | None:
-    """An instruction file; None if it is not a file, or cannot be read."""
+    """An instruction file; None if it is not a regular file or cannot be read."""
     try:
-        if not path.is_file():  # to read a pipe may take for ever
+        if not path.is_file():  # reading a pipe may block forever
             return None
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
@@ -102,7 +102,7 @@ into one reply.
 - When you are done, say in a few sentences what you did, how you checked it, and what is left.
 """
 
-#: What it says more where the agent has the tool.
+#: Additions to the system prompt, each for agents that have the tool.
 _WITH = {"recover": "; all of it is stored and can be recovered", "scope": "a separate scope, or "}
 
 
@@ -117,11 +117,11 @@ def begin(
     note: Callable[[str], object] = lambda _: None,
     project_notes: bool = False,
 ) -> Session:
-    """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
+    """A new session for a run in a folder, with the system prompt, the tools and the folder's instruction files.
 
-    `window` is the budget in tokens, by default the model's. `note` receives what of those files is left out. With
-    `project_notes` the model has a tool to write notes of the project. Raises: Refused if there is a session of that
-    name, or the policy gives the model no notes.
+    `window` is the budget in tokens, by default the model's. `note` is called for each truncated file. With
+    `project_notes` the model's `note` tool can write notes of the project. Raises: Refused if a session of that name
+    exists, or if `project_notes` is set and the policy offers no notes.
     """
     if name in _sessions(path):
         raise Refused(f"session {name!r} already exists", hint=Phrase("resume-session", session=name))
@@ -147,12 +147,13 @@ def go_on(
     window: int | Budget = 0,
     note: Callable[[str], object] = lambda _: None,
 ) -> str:
-    """A new scope of the snapshot's session for a run that goes on from there, whoever worked until then; its name.
+    """Creates a scope in the snapshot's session for a run that continues from there, whichever agent worked until then;
+    returns its name.
 
-    Its prompt is that of the snapshot, with the run's own system prompt and tools in front and what the folder's files
-    instruct behind. Calls stand in it as those of equal tools of the run; thinking is left out, which is bound to what
-    stood in front. `window` is the budget in tokens, by default the one that was set, else the model's window.
-    Raises: Refused if there is no message to go on from.
+    Its prompt is the snapshot's, with the run's own system prompt and tools before it and the folder's instruction
+    files after it. Calls appear as calls of the run's equivalent tools; thinking is left out, since it is bound to the
+    old prefix. `window` is the budget in tokens, by default the one that was set, else the model's window.
+    Raises: Refused if there is no message to continue from.
     """
     ledger = snapshot.ledger
     if not any(row.present for row in ledger.rows()):
@@ -195,15 +196,15 @@ def _instruct(session: Session, folder: Path, note: Callable[[str], object]) -> 
 
 
 def system(tools: Collection[str]) -> str:
-    """The system prompt of an agent that has these context tools besides its own."""
+    """The system prompt of an agent with these context tools besides its own."""
     return _SYSTEM.format(**{tool: sentence if tool in tools else "" for tool, sentence in _WITH.items()})
 
 
 @contextmanager
 def alone(path: Path, name: str) -> Iterator[str]:
-    """Inside, no other run is at work on the session `name` of the store at `path`, which is made where it is not.
+    """Within the context, no other run works on the session `name` of the store at `path`, which is created if missing.
 
-    Raises: Conflict if one is, BadName.
+    Raises: Conflict if another run does, BadName.
     """
     check(name, "session")
     _make(path)
@@ -219,7 +220,7 @@ def alone(path: Path, name: str) -> Iterator[str]:
 
 @contextmanager
 def unnamed(path: Path) -> Iterator[str]:
-    """The same for a new session: gives its name, the first of run-1, run-2, … that is free."""
+    """The same for a new session; yields its name, the first free one of run-1, run-2, …."""
     _make(path)
     sessions = _sessions(path)
     for number in count(1):
@@ -229,16 +230,16 @@ def unnamed(path: Path) -> Iterator[str]:
             try:
                 stack.enter_context(alone(path, name))
             except Conflict:
-                continue  # another run begins under it now
+                continue  # another run is just taking this name
             if name not in (sessions := _sessions(path)):
                 yield name
                 return
 
 
 def _make(path: Path) -> None:
-    """The store is there; of several runs that begin together one makes it, and the others wait."""
+    """Creates the store if it is missing; if several runs start together, one creates it and the others wait."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(path.resolve()):  # it may be reached through a link: the person named it
+    with locked(path.resolve()):  # links are followed, since the person named the path
         if not (path / "HEAD").exists():
             create(path).close()
 
@@ -251,14 +252,14 @@ def _sessions(path: Path) -> list[str]:
 
 
 def is_begun(stored: StoredSession, scope: str = "") -> bool:
-    """Whether a run works in a scope, by default the session's: else its model was given other tools, or none."""
+    """Whether a scope (by default the session's) was begun by a run; otherwise its model has other tools, or none."""
     _, tools = stored.system_and_tools(scope)
     tool_names = {tool.get("name") for tool in tools if isinstance(tool, dict)} if isinstance(tools, list) else set()
     return {"bash", DELEGATE["name"]} <= tool_names
 
 
 def check_begun(stored: StoredSession) -> None:
-    """Raises: Refused for a scope in which no run works."""
+    """Raises: Refused if the scope was not begun by a run."""
     if not is_begun(stored):
         raise Refused(
             Phrase("run-not-begun", session=stored.name),
@@ -267,12 +268,13 @@ def check_begun(stored: StoredSession) -> None:
 
 
 def has_task(session: Session, scope: str = "") -> bool:
-    """Whether a human has said anything in a scope, by default the session's: else there is nothing to work on."""
+    """Whether a human has written anything in a scope (by default the session's); otherwise there is nothing to work
+    on."""
     return any(speaks(row.kind, row.role, row.origin) for row in session.ledger(scope).rows())
 
 
 def report(session: Session, scope: str, last: str) -> str:
-    """The words of a helper in its scope, the last of which is this block; empty if that is not there."""
+    """The text of a helper's reply that contains the block `last` in its scope; empty if the block does not exist."""
     ledger = session.ledger(scope) if scope in session.scopes() else None
     end = ledger.get(last) if ledger else None
     if ledger is None or end is None:

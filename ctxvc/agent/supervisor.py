@@ -1,17 +1,17 @@
-"""The parent of an agent's commands: it runs them, lists what they leave in the background, and ends all when told.
+"""The parent of an agent's commands: runs them, lists what they leave in the background, and ends everything on
+request.
 
-A program of its own, run by path, with nothing but the standard library, so that it starts fast, works where the
-package is out of sight, and outlives whoever started it by as long as it takes to end everything. On Linux nothing
-that a command started gets away from it: what loses its parent becomes its child. Elsewhere it knows what stayed in the
-process group of its command.
+It is a separate program, run by path and with only the standard library, so that it starts fast, works where the
+package is not visible, and outlives its caller just long enough to end everything. On Linux nothing that a command
+started can escape it: orphans become its children. Elsewhere it knows only what stayed in the command's process group.
 
-It is asked over the socket that is its standard input: a letter with descriptors, the first of which is a socket for
-this question alone.
+Requests arrive over the socket that is its standard input: a letter with descriptors, the first of which is a socket
+for this request alone.
     r  run: a line of JSON {"argv", "cwd", "env"}; the second descriptor takes the output. Answered when the command
        ends. A byte, or the other end closed, ends it with its group and its descendants.
     l  list what runs in the background
-    e  end everything; answered with what that was
-An answer is a line of JSON. When the asker is gone, everything ends.
+    e  end everything; answered with what was running
+An answer is a line of JSON. When the caller is gone, everything ends.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ import time
 from typing import Any, NamedTuple
 
 LINUX = sys.platform == "linux"
-#: Of linux/prctl.h.
+#: From linux/prctl.h.
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 1, 4, 36
-#: Seconds that processes have to go after SIGKILL, and between two looks.
+#: Seconds that processes get to disappear after SIGKILL, and between checks.
 _GOING, _LOOK = 5.0, 0.005
 _REQUEST = 16 << 20
 
 
 class Process(NamedTuple):
-    """A row of the system's table. `session` is its group's where the system does not tell."""
+    """A row of the system's process table. `session` is the group if the system does not report sessions."""
 
     pid: int
     parent: int
@@ -51,7 +51,7 @@ class Supervisor:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._calls: dict[int, socket.socket] = {}  # by the command's pid
-        self._groups: set[int] = set()  # of commands that are over
+        self._groups: set[int] = set()  # of commands that have ended
         self._woken, waking = os.pipe()
         for handle in (self._woken, waking):
             os.set_blocking(handle, False)
@@ -61,7 +61,7 @@ class Supervisor:
             signal.signal(number, signal.SIG_IGN)
 
     def serve(self) -> None:
-        """Returns when everything has ended."""
+        """Serves requests; returns when everything has ended."""
         while True:
             waits: list[Any] = [self._control, self._woken, *self._calls.values()]
             ready, _, _ = select.select(waits, [], [])
@@ -75,7 +75,7 @@ class Supervisor:
                 return
 
     def _answer(self) -> bool:
-        """Whether there is more to do."""
+        """Answers a request; False after the last one."""
         try:
             letter, handles, _, _ = socket.recv_fds(self._control, 1, 2)
         except OSError:
@@ -110,7 +110,7 @@ class Supervisor:
         self._calls[pid] = question
 
     def _reap(self) -> bool:
-        """Takes note of who has ended; whether any child is left."""
+        """Reaps ended children and answers their calls; False if no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -123,8 +123,8 @@ class Supervisor:
                 _tell(call, {"code": os.waitstatus_to_exitcode(status)})
 
     def _end_call(self, pid: int) -> None:
-        """The command is cancelled, or its asker is gone."""
-        for _ in range(3):  # what was started meanwhile
+        """Kills a command that was cancelled or whose caller is gone."""
+        for _ in range(3):  # again, for processes started meanwhile
             table = processes()
             tree = below(table, pid)
             mine = [item for item in table if pid in (item.group, item.session) or item.pid in tree]
@@ -142,7 +142,7 @@ class Supervisor:
             pass
 
     def _background(self) -> list[Process]:
-        """The processes that were left behind, the topmost of each tree."""
+        """The processes that commands left behind, only the topmost of each tree."""
         if not self._reap() and LINUX:
             return []
         table = processes()
@@ -153,7 +153,7 @@ class Supervisor:
         return [item for item in mine if item.parent not in pids]
 
     def _end(self) -> None:
-        """Nothing of all that was started runs any more; what the system does not let go within seconds is left."""
+        """Ends everything that was started; gives up on processes that the system keeps longer than `_GOING`."""
         until = time.monotonic() + _GOING
         while self._reap() or not LINUX:
             table = processes()
@@ -168,7 +168,7 @@ class Supervisor:
 
 
 def processes() -> list[Process]:
-    """The system's table of those that run; without the dead."""
+    """The system's table of running processes, without zombies."""
     return _linux_processes() if LINUX else _other_processes()
 
 
@@ -213,7 +213,7 @@ def _other_processes() -> list[Process]:
 
 
 def _seconds(elapsed: str) -> int:
-    """Of `[[days-]hours:]minutes:seconds`."""
+    """The seconds in `[[days-]hours:]minutes:seconds`."""
     days, _, clock = elapsed.rpartition("-")
     total = 0
     for part in clock.split(":"):
@@ -235,7 +235,7 @@ def below(table: list[Process], pid: int) -> set[int]:
 
 
 def _started(request: dict[str, Any], output: int) -> int:
-    """The pid of the command, which leads a session of its own."""
+    """Starts a command as the leader of a new session; returns its pid."""
     argv = [str(word) for word in request["argv"]]
     folder, env = str(request["cwd"]), {str(name): str(value) for name, value in request["env"].items()}
     parent = os.getpid()
@@ -253,13 +253,13 @@ def _started(request: dict[str, Any], output: int) -> int:
         os.dup2(output, 2)
         os.chdir(folder)
         os.execve(argv[0], argv, env)  # noqa: S606 - this is what it is for
-    except BaseException as error:  # it must not come back as a second supervisor
+    except BaseException as error:  # the child must not continue as a second supervisor
         os.write(output, f"{argv[0]}: {error}\n".encode("utf-8", "replace"))
     os._exit(127)
 
 
 def kill(pid: int) -> None:
-    """Nothing where it is gone."""
+    """Kills a process; does nothing if it is gone."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -267,7 +267,7 @@ def kill(pid: int) -> None:
 
 
 def _tell(question: socket.socket, answer: object) -> None:
-    """The asker may be gone."""
+    """Sends an answer; the caller may be gone."""
     try:
         with question:
             question.sendall(json.dumps(answer).encode() + b"\n")
@@ -281,7 +281,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def main() -> None:
-    """Serves the socket that it was given as its standard input."""
+    """Serves the socket on standard input."""
     control = socket.socket(fileno=os.dup(0))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

@@ -1,4 +1,4 @@
-"""A model's window in tokens, as its server reports it, or the servers behind a gateway that reports none."""
+"""A model's window in tokens, as reported by its server or by the servers behind a gateway."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import msgspec
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import LEAST_WINDOW
 
-#: Places that servers of local models and gateways have.
+#: Paths of gateways and of servers of local models.
 LOCAL = frozenset({"/props", "/api/ps", "/api/show", "/api/v0/models", "/model/info"})
 
-#: Seconds that a server may take to answer all of it.
+#: The most seconds that all requests to a server may take.
 SECONDS = 5.0
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The tokens that a model takes for prompt and reply, and the path that reports them, as in `/props`.
+    """A model's limit in tokens for prompt and reply, and the path that reported it, such as `/props`.
 
-    One that is not `certain` is the default of such a server. `server` is host and port of the server behind a gateway
-    that was asked; empty for the model's own.
+    If not `certain`, it is the default of that kind of server. `server` is the host and port of the server behind a
+    gateway that reported it; empty for the model's own server.
     """
 
     tokens: int
@@ -36,21 +36,21 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The path that reports it, with its server behind a gateway, for people."""
+        """The path that reported it, with the server if that is behind a gateway, for people."""
         return f"{self.source} of {self.server}" if self.server else self.source
 
 
 class Fetch(Protocol):
-    """The JSON at a path of a server, by POST where there is a body; None where it has none there."""
+    """Fetches the JSON at a path of a server, by POST if there is a body; None if there is none."""
 
     def __call__(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object: ...
 
 
 def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: str = "") -> Window | None:
-    """The window of a model; None if its server does not say, or not within `seconds` in all.
+    """The window of a model; None if its server does not report it within `seconds` in all.
 
-    `address` is the server's. If it is a gateway of this machine, the servers of this machine behind it are asked, too:
-    the least window counts. Raises: ModelFailed if the server cannot be asked anything.
+    `address` is the server's. If it is a gateway on this machine, the servers on this machine behind it are asked too,
+    and the smallest window counts. Raises: ModelFailed if the server cannot be used at all.
     """
     results: list[Window | ModelFailed | None] = []
 
@@ -60,7 +60,7 @@ def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: s
         except ModelFailed as error:
             results.append(error)
 
-    # A client's time-out is for each read: a server that sends a byte a second is not bounded by it.
+    # A client's timeout applies to each read, so it does not stop a server that sends a byte a second.
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(seconds)
@@ -72,8 +72,8 @@ def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: s
     return None
 
 
-#: Where a model's window may be, in this order: what was loaded for less than the model could take is only in the
-#: servers' own places, which come before the list.
+#: The paths that may report a model's window, in this order. A window smaller than the model allows is reported only at
+#: the servers' own paths, so these come before the model list.
 _PLACES = ("/v1/models/{}", "/props", "/api/ps", "/api/show", "/api/v0/models", "/model/info", "/v1/models")
 
 
@@ -88,7 +88,7 @@ def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Wind
         except ModelFailed:
             if not number:
                 raise
-            continue  # some refuse the key at a path that they do not have
+            continue  # some refuse the key at paths that they do not have
         window = Window(tokens, path) if (tokens := _tokens(path, answer, model)) else None
         servers = upstreams(answer, model, address) if path == "/model/info" else []
         if windows := [*filter(None, (window,)), *_upstream_windows(servers, end)]:
@@ -99,19 +99,19 @@ def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Wind
 
 
 def _upstream_windows(servers: Sequence[Upstream], end: float) -> list[Window]:
-    """The windows that the servers behind a gateway report. A gateway among them is not asked for its own."""
+    """The windows that servers behind a gateway report. A gateway among them is not asked for its upstream servers."""
     windows = ((upstream, _discovered(upstream.fetch, upstream.model, end)) for upstream in servers)
     return [msgspec.structs.replace(window, server=upstream.name) for upstream, window in windows if window]
 
 
-#: What Ollama gives a model on a small machine where neither the model nor a person sets `num_ctx` (its
-#: docs/context-length.mdx). It cuts what is longer in silence, so the least is assumed.
+#: Ollama's window on a small machine if neither the model nor a person sets `num_ctx` (its docs/context-length.mdx). It
+#: silently truncates longer prompts, so the smallest is assumed.
 _OLLAMA = 4_096
 
 
-#: The tokens in a model's entry, most telling first: what is loaded comes before what would be possible. The names are
-#: of LM Studio, the Messages API, vLLM, OpenRouter, LM Studio again; llama.cpp has `n_ctx` in `meta`, OpenRouter the
-#: window of the provider that it would choose in `top_provider`.
+#: The fields with the window in a model's entry, most specific first: the loaded window before the possible one. They
+#: are LM Studio's, the Messages API's, vLLM's, OpenRouter's, LM Studio's again; llama.cpp has `n_ctx` in `meta`,
+#: OpenRouter the window of the provider that it would choose in `top_provider`.
 _NAMES = ("loaded_context_length", "max_input_tokens", "max_model_len", "context_length", "max_context_length", "n_ctx")
 
 
@@ -128,9 +128,9 @@ def _tokens(path: str, answer: object, model: str) -> int:
     """The window in the answer at one of the `_PLACES`; 0 if it has none."""
     entries = _entries(answer)
     match path, answer:
-        case "/props", {"default_generation_settings": {"n_ctx": tokens}}:  # llama.cpp: of one slot, as a request has
+        case "/props", {"default_generation_settings": {"n_ctx": tokens}}:  # llama.cpp: per slot, as a request gets
             return _size(tokens)
-        case "/api/ps", _:  # Ollama: what a running model was loaded with
+        case "/api/ps", _:  # Ollama: as loaded for a running model
             running = (entry for entry in entries if entry.get("name") in (model, f"{model}:latest"))
             return next((_size(entry.get("context_length")) for entry in running), 0)
         case "/api/show", {"parameters": str(parameters)}:  # Ollama: what the model sets, not what it was trained for
@@ -139,7 +139,7 @@ def _tokens(path: str, answer: object, model: str) -> int:
         case (("/api/v0/models" | "/model/info" | "/v1/models"), _):
             names = ("id", "name", "model_name")
             matches = [entry for entry in entries if model in map(entry.get, names)]
-            # Where it has one model only, a server serves that under any name.
+            # A server with only one model serves it under any name.
             return _of_model(matches[0] if matches else entries[0] if len(entries) == 1 else None)
     return _of_model(answer) if path.startswith("/v1/models/") else 0
 
@@ -150,7 +150,7 @@ def _entries(answer: object) -> list[dict[str, Any]]:
 
 
 def _quoted(model: str) -> str:
-    """A model's name as a part of a path; a slash in it stays one."""
+    """A model's name quoted for a path; slashes stay."""
     return re.sub(
         r"[^\w.~/:@-]",
         lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "replace")),
@@ -165,14 +165,14 @@ def _size(value: object) -> int:
 
 #: Scheme, host and port of an address.
 _ADDRESS = re.compile(r"(https?)://(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9.]{1,45}))(?::([0-9]{1,5}))?(?:/.*)?", re.I | re.A)
-#: Bytes of an answer that are read at most.
+#: The most bytes of an answer that are read.
 _LARGEST = 4 << 20
-#: Servers behind one name that are asked.
+#: The most servers asked behind one name.
 _MOST = 8
 
 
 class Upstream(NamedTuple):
-    """A server behind a gateway: its address (`http://127.0.0.1:8080`), and the model's name there."""
+    """A server behind a gateway: its URL (`http://127.0.0.1:8080`), and the model's name there."""
 
     url: str
     model: str
@@ -183,9 +183,9 @@ class Upstream(NamedTuple):
         return self.url.partition("://")[2]
 
     def fetch(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float) -> object:
-        """The JSON at a path of the server; None where it has none there.
+        """The JSON at a path of the server; None if there is none.
 
-        No key and no cookie goes with it: the address is a gateway's word. Proxies and redirects are not followed.
+        No key or cookie is sent, because the address comes from a gateway. Proxies and redirects are not followed.
         """
         import httpx2
 
@@ -204,10 +204,10 @@ class Upstream(NamedTuple):
 
 
 def upstreams(answer: object, model: str, gateway: str) -> list[Upstream]:
-    """The servers on this machine that a gateway, itself on this machine, has for a model.
+    """The servers on this machine that a gateway, also on this machine, uses for a model.
 
-    `answer` is that of LiteLLM's `/model/info`: a name may have several deployments. What a gateway elsewhere calls
-    127.0.0.1 is not this machine, so then there are none.
+    `answer` is from LiteLLM's `/model/info`; a name may have several deployments. Empty for a gateway elsewhere, whose
+    127.0.0.1 is not this machine.
     """
     here = _local(gateway)
     entries = answer.get("data") if here and isinstance(answer, dict) else None
@@ -225,7 +225,7 @@ def upstreams(answer: object, model: str, gateway: str) -> list[Upstream]:
 
 
 def _local(url: str) -> str:
-    """An address without its path, if only programs of this machine have it; empty for another."""
+    """A loopback address without its path; empty for any other address."""
     match = _ADDRESS.fullmatch(url)
     if not match:
         return ""

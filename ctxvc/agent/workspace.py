@@ -1,7 +1,7 @@
 """The tools of `ctxvc run`: a shell and files, confined to a folder as far as each tool can be.
 
-Files are read and written below the folder only, whatever a path says; commands run in it and may do what the person
-may, so each is asked for. What a tool gives is recorded whole: the model is shown an output's settled tail.
+Files are read and written only below the folder, whatever a path says; commands run in it with the person's rights, so
+each needs approval. A tool's output is recorded whole; the model sees its end, without control characters.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from ctxvc.core import patterns
 from ctxvc.core.display import decode, encode, one_line
 from ctxvc.errors import BadInput, CtxvcError
 
-#: Lines and characters that the model is shown of an output at most; the rest can be recovered.
+#: The most lines and characters of an output that the model sees; the rest can be recovered.
 LINES = 120
 CHARS = 8_000
-#: Bytes of a file that are read at once.
+#: The most bytes of a file that are read.
 KEPT = 16 << 20
-#: Seconds that a command may run, by default and at most.
+#: The seconds that a command may run, by default and at most.
 TIMEOUT = 120
 LONGEST = 1_800
-#: Files and hits that are listed at most.
+#: The most files and hits that are listed.
 LISTED = 1_000
 HITS = 200
-#: The most files that are named where a pattern was too slow for them.
+#: The most files named for which a pattern was too slow.
 SKIPPED = 5
-#: Characters of a line that a hit shows at most.
+#: The most characters of a line that a hit shows.
 WIDTH = 400
-#: What is named of many changes, or of many commands in the background.
+#: The most changes, or background processes, that are named.
 NAMED = 8
-#: Lines of a file that are read by default.
+#: The lines of a file that are read by default.
 READ = 2_000
 _ENDS = re.compile(r"\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A tool's outcome: its output, the part shown to the model if that is less, and whether it failed.
+    """A tool's outcome: its output, the part shown to the model if not all of it, and whether the tool failed.
 
-    `alarm` is what the person should know of it besides.
+    `alarm` is a warning for the person.
     """
 
     output: bytes
@@ -113,11 +113,11 @@ class SearchFiles(Arguments, frozen=True, kw_only=True):
 
 
 class Denied(CtxvcError):
-    """A person did not allow it."""
+    """The person did not approve a command."""
 
 
 class Toolbox:
-    """Tools by their names: their arguments, and the method that gives the outcome for these."""
+    """Tools by name: the type of their arguments, and the method that runs them."""
 
     tools: ClassVar[Mapping[str, tuple[type[Arguments], Callable[..., Outcome]]]]
 
@@ -126,7 +126,7 @@ class Toolbox:
         return frozenset(self.tools)
 
     def run(self, name: str, arguments: Mapping[str, Any], call: str = "") -> Outcome:  # noqa: ARG002 - as `Hands` has it
-        """The outcome of the tool. A failure is one too: nothing is raised for a model's request."""
+        """The tool's outcome. A failure is an outcome too: a model's request never raises."""
         try:
             if name not in self.tools:
                 raise BadInput(f"no tool {name[:60]!r}")
@@ -144,11 +144,11 @@ class Toolbox:
 
 @dataclass
 class Workspace(Toolbox):
-    """A folder, and what approves a command before it runs.
+    """The tools on a folder, with a check that approves each command before it runs.
 
-    `approve` is given the command, and says whether it may run. `env` is the environment of commands. Without a
-    `sandbox` commands may do what the person's account may. What they leave in the background ends with `close`, or
-    when the workspace goes.
+    `approve` gets the command and returns whether it may run. `env` is the environment of commands. Without a
+    `sandbox`, commands may do whatever the person's account may. Background processes end with `close`, or when the
+    workspace is garbage-collected.
     """
 
     root: Path
@@ -172,19 +172,19 @@ class Workspace(Toolbox):
         return super().run(name, arguments, call)
 
     def stop(self) -> None:
-        """Kills the commands that run, in whatever thread; from now on no tool does anything."""
+        """Kills the running commands in all threads; from now on no tool runs."""
         self._shell.stop()
 
     def begin(self) -> None:
-        """Check that commands can be run. Raises: CtxvcError."""
+        """Starts the supervisor and checks that it works. Raises: CtxvcError."""
         self._shell.begin(self.env).check()
 
     def close(self) -> list[Job]:
-        """Ends what commands left in the background, and gives what that was."""
+        """Ends the processes that commands left in the background, and returns them."""
         return self._shell.close()
 
     def alarm(self) -> str:
-        """Changes since the last look in places from which code would run later; empty if there are none."""
+        """A warning about new changes in places from which code would run later; empty if there are none."""
         changes = self._footholds.changes() if self._footholds.watched else []
         notes = [f"this may run code later: {_few(changes)}"] if changes else []
         if self._footholds.partial and not self._partial:
@@ -201,7 +201,7 @@ class Workspace(Toolbox):
             raise BadInput("a command cannot contain NUL")
         if not self.approve(command):
             raise Denied("the person did not allow this command; try something else, or ask why")
-        self._footholds.hooks()  # how they are now
+        self._footholds.hooks()  # scans before the command, so that its changes show
         data, left_out, why = self._shell.run(command, self.root, self.env, min(max(1, timeout), LONGEST))
         failed = bool(why)
         if left_out:
@@ -274,7 +274,7 @@ class Workspace(Toolbox):
         return _text("\n".join(hits) or "[no hits]")
 
     def _hits(self, name: str, compiled: patterns.Pattern) -> Iterator[str]:
-        """The lines of a file that match; none of one that cannot be read, or is no text. Raises: Slow."""
+        """The matching lines of a file; none if it is unreadable or not text. Raises: Slow."""
         compiled.patience()
         try:
             with self._tree.place(name) as place, _opened(place, name) as file:
@@ -290,7 +290,7 @@ class Workspace(Toolbox):
     # --- paths
 
     def _check_writable(self, place: Place, path: str) -> None:
-        """Raises: BadInput if there is not a file but something else, or what is written would run code later."""
+        """Raises: BadInput if the path exists and is not a file, or if the file could make code run later."""
         if why := footholds.reason(place.parts, place.has, self._footholds.hooks()):
             raise BadInput(f"{path} must not be written: {why}; ask the person to do it")
         status = place.status()
@@ -298,7 +298,8 @@ class Workspace(Toolbox):
             raise BadInput(f"{path} is not a file")
 
     def _files(self, path: str, pattern: str) -> Iterator[str]:
-        """Names of files below a folder that no `.gitignore` names, in order; without git no hidden ones either.
+        """The files below a folder that `.gitignore` does not exclude, sorted; outside a repository without hidden
+        ones.
 
         Raises: BadInput if there is no such folder.
         """
@@ -323,18 +324,18 @@ class Workspace(Toolbox):
     }
 
 
-#: The definitions of the tools, as the provider gets them.
+#: The definitions of the tools, as sent to the provider.
 DEFINITIONS = tuple(definition(name, kind) for name, (kind, _) in Workspace.tools.items())
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text as an editor counts them: they end with a newline, and with nothing else."""
+    """The lines of a text as an editor counts them: only newlines end a line."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def _opened(place: Place, path: str) -> IO[bytes]:
-    """The file, for reading. Raises: BadInput for what is there and no file: to read a pipe may take for ever."""
+    """The file, opened for reading. Raises: BadInput if it is not a regular file: reading a pipe may block forever."""
     try:
         return open(place.open(), "rb")
     except BadInput:
@@ -342,8 +343,8 @@ def _opened(place: Place, path: str) -> IO[bytes]:
 
 
 def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str, int]:
-    """The text with `new` for `old`, and in how many places. Raises: BadInput."""
-    # What was read has no line ends: any of the file's is meant, and what comes in gets the file's own.
+    """The text with `old` replaced by `new`, and the number of replacements. Raises: BadInput."""
+    # The model does not see which line ends a file has: `old` matches either kind, and `new` gets the file's own.
     places = list(re.finditer(r"\r?\n".join(map(re.escape, _ENDS.split(old))), text)) if old else []
     count = len(places)
     if count == 0:
@@ -358,11 +359,12 @@ def _edited(text: str, path: str, old: str, new: str, *, all: bool) -> tuple[str
 
 
 def _fits(path: str, pattern: str) -> bool:
-    """Whether a glob is of this path, as in `.gitignore`: `**` is any folders or none; a name alone is in any."""
+    """Whether a glob matches this path, as in `.gitignore`: `**` stands for any number of folders; a name alone matches
+    in any folder."""
     parts = PurePosixPath(pattern).parts
     if len(parts) == 1:
         parts = ("**", *parts)
-    # Whether the path so far fits the beginnings of the pattern, by their length.
+    # For each length of a pattern prefix, whether it matches the path so far.
     fits = [all(part == "**" for part in parts[:length]) for length in range(len(parts) + 1)]
     for name in PurePosixPath(path).parts:
         longer = [False]
@@ -373,7 +375,7 @@ def _fits(path: str, pattern: str) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Whether no surrogate is in it."""
+    """Whether the value contains no surrogate."""
     return not (isinstance(value, str) and _SURROGATE.search(value))
 
 
@@ -382,13 +384,13 @@ def _text(value: str) -> Outcome:
 
 
 def _shown_output(data: bytes) -> str | None:
-    """The part of an output shown to the model; None if that is all of it."""
+    """The part of an output shown to the model; None if it is all shown."""
     text = decode(data)
     tail_text = shell.tail(shell.settled(text).rstrip("\n"), lines=LINES, chars=CHARS)
     return None if tail_text == text.rstrip("\n") else tail_text
 
 
 def _few(names: Iterable[str]) -> str:
-    """The first of them, and how many more there are; each on one line."""
+    """The first names, each on one line, and how many more there are."""
     lines = [one_line(name, WIDTH) for name in names]
     return ", ".join([*lines[:NAMED], *([f"and {len(lines) - NAMED:,} more"] if len(lines) > NAMED else [])])

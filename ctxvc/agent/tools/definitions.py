@@ -1,7 +1,7 @@
 """The context tools as a model sees them: names, descriptions and parameters.
 
-A tool is one type: its docstring is the description, its fields are the schema, and calls are parsed by it. A sentence
-about another tool appears only where that tool is offered too.
+Each tool is one type: its docstring is the description, its fields are the schema, and it parses the calls. A sentence
+about another tool appears only if that tool is offered too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ctxvc.core.policy import Terms
 from ctxvc.errors import BadInput
 from ctxvc.policies.episodes import delimiter
 
-#: What stands before the name of a context tool where the agent has a tool of that name itself.
+#: The prefix of a context tool's name if the agent itself has a tool of that name.
 PREFIX = "context_"
 
 _IDS = "as in B3, B5-B9, G2: results end with theirs"
@@ -67,7 +67,7 @@ class WriteNote(Arguments, frozen=True, kw_only=True):
     supersedes: Annotated[str | list[str], describe("blocks it replaces; they leave")] = ""
 
 
-#: What a note takes besides, where a person lets the model write the project's.
+#: Further arguments of a note, for when a person lets the model write notes of the project.
 _Project = Annotated[bool, describe("keep it for all later sessions of this project instead, not in the context")]
 _Name = Annotated[str, describe("with project: it replaces the project's note of this name")]
 
@@ -178,7 +178,7 @@ class Board(Arguments, frozen=True, kw_only=True):
     """Show how full the context is, your notes, and which results could best leave."""
 
 
-#: Name → what a call gives. The order is that of the definitions.
+#: Name → the arguments of a call. The order is that of the definitions.
 TOOLS: Mapping[str, type[Arguments]] = {
     "scope": Scope,
     "goto": Goto,
@@ -193,18 +193,18 @@ TOOLS: Mapping[str, type[Arguments]] = {
     "search": Search,
     "dashboard": Board,
 }
-#: The tools that take less where a note archives nothing.
+#: The tools with fewer arguments, for policies under which a note archives nothing.
 _PLAIN: Mapping[str, type[Arguments]] = {"note": PlainNote}
-#: Those that take less where the window is narrow; and, in the same form, in sessions that older versions began.
+#: The tools with fewer arguments for narrow windows; sessions begun by older versions have the same form.
 _NARROW: Mapping[str, type[Arguments]] = {"recover": RecoverPart}
-#: The same note with what it takes besides.
+#: Each form of note → the form that can also keep project notes.
 _OR_PROJECT: Mapping[type[Arguments], type[Arguments]] = {WriteNote: WriteNoteOrProject, PlainNote: PlainNoteOrProject}
 #: The tools of sessions begun by earlier versions.
 _FORMER: Sequence[Mapping[str, type[Arguments]]] = (
     {"note": _WriteNoteOf1, "notes": _NotesOf1},
     {"note": _PlainNoteOf1},
 )
-#: What is said of a tool where another one is there: tool → that one → the sentence.
+#: Sentences about a tool for when another one is offered too: tool → other tool → sentence.
 _BESIDE: Mapping[str, Mapping[str, str]] = {
     "archive": {"recover": "Nothing is lost: recover reads them.", "restore": "Restore puts them back."},
     "delete": {"archive": "Prefer archive."},
@@ -218,9 +218,9 @@ def definitions(
 ) -> list[dict[str, Any]]:
     """The tools of a session as the Messages API takes them: the agent's `own`, then the context tools.
 
-    Those that `terms` name, all of them without terms; always in the same order. One whose name is taken by the agent
-    is called `context_NAME`. With `project_notes`, `note` can keep a note for the project.
-    Give the list to `Session.open`: it stays the same for the whole session.
+    Context tools are those that `terms` name, or all without terms, always in the same order. A tool whose name the
+    agent already uses is called `context_NAME`. With `project_notes`, `note` can keep a note for the project. Pass the
+    list to `Session.open`: it stays the same for the whole session.
     """
     taken = {str(tool.get("name", "")) for tool in own}
     context_kinds = kinds(terms, project_notes=project_notes)
@@ -232,7 +232,7 @@ def definitions(
 
 
 def kinds(terms: Terms | None = None, *, project_notes: bool = False) -> dict[str, type[Arguments]]:
-    """The context tools that `terms` name, all of them without terms: name → what a call gives."""
+    """The context tools that `terms` name, or all without terms: name → the arguments of a call."""
     by_name = {name: kind for name, kind in TOOLS.items() if terms is None or name in terms.tools}
     if terms is not None:
         fewer = {**({} if terms.folds else _PLAIN), **(_NARROW if terms.brief else {})}
@@ -241,19 +241,19 @@ def kinds(terms: Terms | None = None, *, project_notes: bool = False) -> dict[st
 
 
 def has_project_notes(tools: object) -> bool:
-    """Whether the definitions of a session have a `note` that can keep a note for the project."""
+    """Whether a session's definitions contain a `note` that can keep a note for the project."""
     declared = tools if isinstance(tools, list | tuple) else ()
     forms = [_taken(definition("note", kind)) for kind in _OR_PROJECT.values()]
     return any(isinstance(tool, Mapping) and _taken(tool) in forms for tool in declared)
 
 
 def ours(tools: object, names: Collection[str]) -> dict[str, str]:
-    """Name in the definitions of a session → context tool, of those that are `names`.
+    """Name in a session's definitions → context tool, for the context tools in `names`.
 
-    A tool of the agent's own may have the name of one of these: what it takes tells them apart.
+    The agent's own tool may have the name of a context tool: their schemas tell them apart.
     """
     declared = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
-    by_tool: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
+    by_tool: dict[str, str] = {}  # reversed, because the agent's own come first and the last one counts
     for tool in declared:
         own_name = str(tool.get("name", ""))
         name = own_name
@@ -287,7 +287,7 @@ def _bare(schema: object) -> object:
 
 
 def parsed(arguments: object, kind: type[_Given]) -> _Given:
-    """The arguments of a call; null counts as absent. Raises: BadInput, with the arguments that the tool takes."""
+    """The arguments of a call; null counts as absent. Raises: BadInput, whose hint lists the tool's arguments."""
     if isinstance(arguments, Mapping):
         arguments = {name: value for name, value in arguments.items() if value is not None}
     try:
@@ -315,7 +315,8 @@ def _schema(kind: type[Arguments]) -> dict[str, Any]:
 
 
 def definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
-    """A tool as a model sees it: its docstring, with `more` behind it or in brief, and its schema."""
+    """A tool as a model sees it: its schema and its docstring, followed by `more`, or only the first sentence if
+    `brief`."""
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}

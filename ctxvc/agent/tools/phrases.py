@@ -13,7 +13,7 @@ def message(error: CtxvcError) -> str:
 
 
 def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
-    """The advice for a model with these context tools, or for a person it may ask; empty if there is none."""
+    """The advice for a model with these context tools; empty if there is none or it needs a tool that is missing."""
     advice = error.advice
     if isinstance(advice, Phrase) and NEEDED_TOOLS.get(advice.key, "") not in ("", *tools):
         return ""

@@ -1,4 +1,4 @@
-"""A search of sessions for a model: few lines of each block that matches, with the address to read on at."""
+"""Searches sessions for a model: a few lines of each matching block, with the address at which to read on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.grep import Hit, Search
 from ctxvc.store.log.stored_session import StoredSession
 
-#: Lines that are shown, in all and of one block, the characters of each, and how many more blocks are counted.
+#: The most lines shown in all and of one block, the characters of a line, and how many further blocks are counted.
 SHOWN = 20
 SHOWN_OF_BLOCK = 4
 WIDTH = 180
@@ -25,9 +25,9 @@ COUNTED = 1_000
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that matches: its address as seen from the current scope, and lines of it with their numbers.
+    """A matching block: its address as seen from the current scope, and matching lines with their numbers.
 
-    `more` counts further lines of it.
+    `more` counts its further matching lines.
     """
 
     address: str
@@ -39,9 +39,9 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The matches among `blocks` blocks; `more` counts further blocks that match, up to 1,000.
+    """The matches among `blocks` searched blocks; `more` counts further matching blocks, up to 1,000.
 
-    `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
+    `unfinished` says how far the search got if the pattern took too long; empty if it finished.
     """
 
     matches: tuple[Match, ...]
@@ -51,7 +51,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The matches as a model is shown them; empty if there are none."""
+        """The matches as shown to a model; empty if there are none."""
         lines: list[str] = []
         for match in self.matches:
             lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
@@ -75,11 +75,11 @@ def search(
     filters: Filters | None = None,
     limit: int = SHOWN,
 ) -> Searched:
-    """The blocks of all scopes of the session in which the pattern is found, then those of the `others`.
+    """The blocks that match the pattern in all scopes of the session, then in the `others`.
 
-    Dashboards, what was deleted, and calls of the tools `without` with their results are left out. `limit` is how many
-    lines are enough.
-    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for an invalid pattern.
+    Dashboards, deleted blocks, and calls of the tools `without`, with their results, are left out. The search stops
+    after `limit` lines.
+    It takes at most 2 seconds, and returns what it found until then. Raises: BadInput for an invalid pattern.
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
@@ -103,7 +103,7 @@ def search(
 
 
 def unfinished(search: Search, blocks: int) -> str:
-    """The progress of a search that did not finish, and what to do; empty if it did."""
+    """How far a search got that did not finish, and what to do; empty if it finished."""
     if search.slow is None:
         return ""
     skipped = f", {search.skipped:,} of them only up to a slow line" if search.skipped else ""
@@ -116,7 +116,7 @@ def _scopes(stored: StoredSession) -> tuple[StoredSession, Sequence[str]]:
 
 
 def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
-    """The nearest of a body's places, preferring those where it is in the prompt."""
+    """The match at the nearest of a body's places: this session, then this scope, then in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
         return place.session != stored.name, place.scope != stored.scope, not place.row.present
@@ -133,7 +133,7 @@ def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
 
 
 def address_from(stored: StoredSession, place: Place) -> str:
-    """The handle of a block, with the path to it from the current scope."""
+    """The handle of a block, qualified as needed from the current scope."""
     if place.project or place.session != stored.name:
         return f"{place.session}/{place.scope}:{place.row.handle}"
     return place.row.handle if place.scope == stored.scope else f"{place.scope}:{place.row.handle}"

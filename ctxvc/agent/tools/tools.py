@@ -28,41 +28,41 @@ from ctxvc.session.notes import Note
 from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 
-#: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
-#: (`Terms.freeing`), what it notes before, the board that says what may leave, and the marks by which a policy makes
-#: room.
+#: Tools that are answered while the context is too full for anything else: those with which a model makes room itself
+#: (`Terms.freeing`), notes to write before that, the board that lists what may leave, and the marks with which a policy
+#: makes room.
 FREEING = frozenset({"scope", "goto", "note", "archive", "delete", "delimiter", "dashboard"})
 
-#: Characters of an error, of a list of notes, and of a note.
+#: The most characters of an error, of a list of notes, and of a note.
 ERROR = 380
 NOTES = 4_000
 NOTE = 4_000
-#: Scopes that are listed, and characters that are shown of a note.
+#: The most scopes that are listed, and characters of a note that are shown.
 SCOPES = 40
 SHOWN = 400
-#: Problems that an answer names.
+#: The most problems that an answer names.
 _NAMED = 3
-#: Tokens of a recovered part that its place in the request may take beside it.
+#: The most tokens that the wrapping of a recovered part in the request takes.
 _SPARE = 16
-#: Tokens that are left for what else a step's calls are answered.
+#: Tokens reserved for the other answers of a step.
 _MARGIN = 512
-#: What the model can mend; everything else is for the one who runs the agent.
+#: Errors that the model can fix; all others are for the person who runs the agent.
 ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer of a tool. An error names the fault and what to do."""
+    """A tool's answer. An error names the fault and what to do."""
 
     text: str
     error: bool = False
 
 
 class Tools:
-    """The context tools on a session. Calls of one step share the room that there is for what is read out.
+    """The context tools on a session. The calls of one step share the room for recovered content.
 
-    `names` are those of the session's definitions, each with the context tool that it is; `terms` are those of its
-    policy, with the tools that it really has. Notes of the project are written only with `writes_project_notes`: what
-    the session's definitions say of them may have come from elsewhere.
+    `names` maps the names in the session's definitions to context tools; `terms` are the policy's, with the tools that
+    the session really has. Notes of the project are written only with `writes_project_notes`, since the session's
+    definitions may come from elsewhere.
     """
 
     def __init__(self, session: Session, *, writes_project_notes: bool = False) -> None:
@@ -76,24 +76,24 @@ class Tools:
         self._kinds = {name: kind for name, kind in kinds.items() if name in own_names}
         self._session = session
         self._writes_project_notes = writes_project_notes
-        # By call, what the session does not know of before the call's result is in.
+        # By call, what the session does not know until the call's result is recorded.
         self._read_out: dict[str, int] = {}  # tokens
         self._marked: dict[str, Declared] = {}  # episodes
 
     def taken_in(self, calls: Iterable[str]) -> None:
-        """The results of these calls are in the session now."""
+        """Records that the results of these calls are in the session now."""
         for call in calls:
             self._read_out.pop(call, None)
             self._marked.pop(call, None)
 
     def begin(self) -> None:
-        """A new reply has come: the results of earlier calls are no longer awaited."""
+        """Starts a new reply: the results of earlier calls are no longer awaited."""
         self._read_out, self._marked = {}, {}
 
     def answer(self, name: str, value: object, call: str) -> Answer:
-        """Does what the call with this id asks of the tool `name`. Hostile arguments are answered as any others.
+        """Runs the tool `name` for the call with this id. Hostile arguments get an answer like any others.
 
-        Raises: CtxvcError if not even the session can go on, as with a full disk.
+        Raises: CtxvcError if the session itself cannot go on, as with a full disk.
         """
         try:
             return Answer(self._act(parsed(value, self._kinds[name]), call))
@@ -211,7 +211,7 @@ class Tools:
     # --- what is in the context
 
     def _changed(self, verb: str, rehearsal: Rehearsal) -> str:
-        """The report of a changing verb: what it moved, with size and checksum, and what the prompt is made of now.
+        """The report of a verb: what it changed, with size and checksum, and what the prompt consists of now.
 
         Source: VISTA, appendix B. Raises: Refused if it did nothing.
         """
@@ -242,7 +242,7 @@ class Tools:
         return f"{address[0] if address else group.id} (level {group.level}, {blocks}, {size})"
 
     def _by_kind(self) -> str:
-        """`: results 8.1k, calls 2.0k, …`, largest first: what the prompt is made of, where blocks can be named."""
+        """What the prompt consists of, largest first: `: results 8.1k, calls 2.0k, …`."""
         view = self._session.view()
         kinds: Counter[str] = Counter()
         for block, tokens in costs_in_prompt(view.ledger, view.price).items():
@@ -273,7 +273,7 @@ class Tools:
     # --- episodes
 
     def _delimited(self, arguments: tools.Delimiter, call: str) -> str:
-        """The receipt of a mark that counts. Raises: BadInput for one that does not."""
+        """The receipt of a valid mark. Raises: BadInput for an invalid one."""
         view = self._session.view()
         episodes = graph.declared_episodes(view.ledger, view.words)
         episodes.update((mark.name, mark) for mark in self._marked.values())
@@ -288,19 +288,19 @@ class Tools:
     def _search(self, arguments: tools.Search) -> str:
         stored = self._session.stored
         stored.refresh()
-        # What these tools were asked and answered is left out: a search would find itself.
+        # Calls of these tools and their results are left out: a search would find itself.
         searched = search(stored, arguments.pattern, ignore_case=arguments.ignore_case, without=self.names)
         return searched.text or f"No line matches in {searched.blocks:,} blocks."
 
 
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
-    """The fault and what to do, on one short line; `names` are the context tools that the model has."""
+    """The fault and what to do, in one short line; `names` are the context tools that the model has."""
     reason, hint = text.one_line(phrases.message(error), ERROR - 100), phrases.hint(error, names)
     return Answer(text.one_line(f"{reason}; {hint}" if hint else reason, ERROR), error=True)
 
 
 def _bounded(name: str, text: str) -> None:
-    """Raises: BadInput for a text that would take the place of what it is about."""
+    """Raises: BadInput for a text longer than a note may be."""
     if len(text) > NOTE:
         raise BadInput(
             f"{name} has {len(text):,} characters; at most {NOTE:,} are allowed",

@@ -1,4 +1,4 @@
-"""Where something came from, for a model: what became of a block, or which conversation wrote a line of code."""
+"""Explains origins to a model: what happened to a block, or which conversation wrote a line of code."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 
-#: The most lines of an answer, and the characters of one.
+#: The most lines of an answer, and characters of a line.
 _LINES, _WIDE = 60, 300
-#: Characters of what is asked about.
+#: The most characters of a target.
 _LONGEST = 4_096
 
-#: A line of a file, a file or a commit → the answer in lines, and the addresses in it. Raises: CtxvcError.
+#: A line of a file, a file or a commit → the answer's lines, and the addresses in it. Raises: CtxvcError.
 Explain: TypeAlias = Callable[[Store, str], tuple[Sequence[str], Sequence[str]]]
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The answer in lines, each safe to show, and the addresses that it names."""
+    """The answer's lines, each safe to show, and the addresses that it names."""
 
     lines: list[str]
     addresses: list[str]
 
 
 def explanation(stored: StoredSession, target: str, explain: Explain | None) -> Explanation:
-    """What is known of a block or a group, else of code, which `explain` is asked for.
+    """The history of a block or group; for any other target, the origin of code, from `explain`.
 
     Raises: BadInput, NotFound, CtxvcError.
     """
@@ -46,7 +46,7 @@ def explanation(stored: StoredSession, target: str, explain: Explain | None) -> 
         raise NotFound(f"{target[:80]!r} is not a block or group")
     try:
         return _bounded(*explain(stored.store, target))
-    except CtxvcError as error:  # its hints are for a command line
+    except CtxvcError as error:  # its hints are for the command line
         raise NotFound(phrases.message(error)) from error
 
 
