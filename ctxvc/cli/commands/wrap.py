@@ -92,16 +92,15 @@ def wrap(
     if only_print:
         _show(app, agents.settings(agent, _urls("PORT", "KEY", {}), app.env), command)
         return
+    if not shutil.which(command[0], path=app.env.get("PATH")):
+        raise NotFound(
+            f"{command[0][:80]} is not installed, or not in PATH", hint="install it, or add its folder to PATH"
+        )
     managed = managing(app, **management)
     key = loopback.new_token()
     sockets = [(bound(), ""), *((bound(), name) for name in agent.keyless)]
     ports = {name: item.getsockname()[1] for item, name in sockets}
     settings = agents.settings(agent, _urls(ports[""], key, ports), app.env)
-    program = shutil.which(command[0], path=app.env.get("PATH"))
-    if not program:
-        raise NotFound(
-            f"{command[0][:80]} is not installed, or not in PATH", hint="install it, or add its folder to PATH"
-        )
     if variables.is_recording_off(app.env):
         app.output.note(f"ctxvc: {variables.RECORDING} is off: nothing is recorded")
     folder = app.folder
