@@ -1,7 +1,7 @@
 """Exact counts of a few short texts, in less time than tiktoken takes to load.
 
-The algorithm of byte-pair encoding: a word is cut into bytes, and of all neighbours that are a token together those of
-the lowest rank are joined, the first of them first, until none are (Sennrich et al. 2016, arXiv 1508.07909).
+Byte-pair encoding: a word starts as bytes; again and again the first adjacent pair of the lowest rank is merged, until
+no pair is a token (Sennrich et al. 2016, arXiv 1508.07909).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST = 40
 
 
 def counter(ranks: Mapping[bytes, int], pattern: str) -> Callable[[str], int | None]:
-    """Counts a text's tokens in a vocabulary whose words `pattern` cuts out; None for a text that it does not take."""
+    """A function that counts a text's tokens, or returns None if it cannot. `pattern` splits a text into words."""
     import regex  # type: ignore[import-untyped]
 
     words_of = regex.compile(pattern).findall
@@ -41,7 +41,7 @@ def counter(ranks: Mapping[bytes, int], pattern: str) -> Callable[[str], int | N
 
 
 def _joined(word: bytes, ranks: Mapping[bytes, int]) -> int:
-    """How many tokens a word is."""
+    """The number of tokens in a word."""
     parts = [word[at : at + 1] for at in range(len(word))]
     while pairs := [
         (rank, at) for at, pair in enumerate(pairwise(parts)) if (rank := ranks.get(b"".join(pair), -1)) >= 0
