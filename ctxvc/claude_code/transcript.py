@@ -18,7 +18,7 @@ from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces
 from ctxvc.core.prompt.sanitise import valid
 from ctxvc.core.recording.events import Compacted, Event, UnitEvent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
-from ctxvc.importers.claude_code import own_events
+from ctxvc.importers.claude_code import events
 from ctxvc.importers.file import Recording
 
 
@@ -57,7 +57,7 @@ def prompt(recording: Recording) -> list[PlacedPiece]:
     rows: list[Row] = []
     bodies: dict[tuple[str, str], bytes] = {}
     numbering = Numbering(block=0)
-    for message, end in _conversation(own_events(recording)):
+    for message, end in _conversation(events(recording)):
         for entry in numbering.add(message):
             rows += entry.rows
             ends |= {row.id: end for row in entry.rows}

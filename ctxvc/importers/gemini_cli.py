@@ -30,6 +30,8 @@ from ctxvc.importers.protocol import LINES, Importer, State, WarnedOnce, file_st
 FORMAT = "gemini-cli"
 
 _MISSING = ("the system prompt", "the tool definitions")
+#: A reply's token counts, in the order of `gemini.usage`.
+_COUNTS = ("input", "cached", "output", "thoughts")
 #: Messages for the person in front of it; `info` is one of these unless it has a picture.
 _SHOWN_ONLY = frozenset({"info", "error", "warning"})
 #: A line with a message of its own: results are in the line of their call too.
@@ -210,7 +212,7 @@ class _Session:
             calls = tuple(part for part in gemini_parts.calls(record) if part.call not in self._calls)
             for part in calls:
                 self._calls[part.call], self._tools[part.call] = name, part.tool
-            model, used = text_in(record, "model"), gemini_parts.usage(record.get("tokens"))
+            model, used = text_in(record, "model"), gemini.usage(record.get("tokens"), _COUNTS)
             messages = [
                 Message(role="assistant", parts=parts, reply=name, time=time, model=model, usage=used)
                 for parts in (gemini_parts.reply(record) if is_new else (), calls)

@@ -7,7 +7,6 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
-from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini_edit import items, media_block
 from ctxvc.forms.values import objects, taken_over, text_of
 
@@ -109,18 +108,3 @@ def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return objects(record.get("toolCalls"))
-
-
-def usage(tokens: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
-    if not isinstance(tokens, dict):
-        return {}
-    names = ("input", "cached", "output", "thoughts")
-    counts = sound({name: tokens[name] for name in names if type(tokens.get(name)) is int})
-    cached = min(counts.get("cached", 0), counts.get("input", 0))
-    totals = {
-        "input_tokens": counts.get("input", 0) - cached,
-        "cache_read_input_tokens": cached,
-        "output_tokens": counts.get("output", 0) + counts.get("thoughts", 0),
-    }
-    return {name: count for name, count in totals.items() if count > 0}

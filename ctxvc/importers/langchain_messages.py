@@ -18,7 +18,6 @@ from ctxvc.core.recording.usage import counts
 from ctxvc.forms import elements
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
-from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
@@ -163,7 +162,7 @@ def usage(message: Mapping[str, Any]) -> dict[str, int]:
     metadata = mapping(message, "response_metadata")
     return (
         usage_of(mapping(message, "usage_metadata"))
-        or of_chat(metadata.get("token_usage"))
+        or elements.chat_usage(metadata.get("token_usage"))
         or counts(metadata.get("usage"))
     )
 
@@ -172,7 +171,7 @@ def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
     """The same of LangChain's own `usage_metadata`."""
     details = mapping(metadata, "input_token_details")
     cached, written = details.get("cache_read"), details.get("cache_creation")
-    return token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
+    return elements.token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
 
 
 def _maker(fields: Mapping[str, Any], origin: Origin) -> Origin:

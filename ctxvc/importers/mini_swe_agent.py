@@ -15,7 +15,7 @@ import msgspec
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
-from ctxvc.forms import usage
+from ctxvc.forms import elements
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, taken_over, text_of, time_of
 from ctxvc.importers import documents
@@ -199,6 +199,6 @@ class _Run:
 def _turn(value: dict[str, Any]) -> Turn:
     """What the file tells of the call that a message is the reply of."""
     if value.get("object") == "response":
-        return Turn(messages=[], model=text_of(value.get("model")), usage=usage.of_responses(value.get("usage")))
+        return Turn(messages=[], model=text_of(value.get("model")), usage=elements.responses_usage(value.get("usage")))
     response = documents.mapping(value, "extra", "response")
-    return Turn(messages=[], model=text_of(response.get("model")), usage=usage.of_chat(response.get("usage")))
+    return Turn(messages=[], model=text_of(response.get("model")), usage=elements.chat_usage(response.get("usage")))

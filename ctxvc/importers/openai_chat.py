@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ctxvc.core.recording.events import Event, Warned
-from ctxvc.forms import chat, elements, usage
+from ctxvc.forms import chat, elements
 from ctxvc.forms.values import has_role, text_of, time_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Importer
@@ -123,7 +123,7 @@ class _Conversation:
                     messages=[message],
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
-                    usage=usage.of_chat(response.get("usage")),
+                    usage=elements.chat_usage(response.get("usage")),
                     time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",

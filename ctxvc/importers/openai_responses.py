@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxvc.core.recording.events import Event
-from ctxvc.forms import responses, usage
+from ctxvc.forms import elements, responses
 from ctxvc.forms.responses_edit import is_item
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Recording
@@ -93,7 +93,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
                     model=text_of(response.get("model")),
                     system=text_of(response.get("instructions")),
                     reply=text_of(response.get("id")),
-                    usage=usage.of_responses(response.get("usage")) if newest else {},
+                    usage=elements.responses_usage(response.get("usage")) if newest else {},
                     time=time_of(response.get("created_at")),
                     missing=("what was sent",),
                 )

@@ -13,7 +13,6 @@ from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
 from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
-from ctxvc.forms.usage import of_chat
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
 from ctxvc.importers.file import Recording
@@ -235,7 +234,7 @@ def usage(*places: Any) -> dict[str, int]:
 
 def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
     if "prompt_tokens" in reported:
-        return of_chat(reported)
+        return elements.chat_usage(reported)
     if "input" in reported or "output" in reported:  # Langfuse's buckets: what the cache had is beside the input
         names = {
             "input": "input_tokens",

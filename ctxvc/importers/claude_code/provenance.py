@@ -1,6 +1,6 @@
-"""The mark by which an export of ours is known again: of which commit it is, and that nothing of it was changed.
+"""The mark of an export of ours: the commit it was made from, and a checksum that shows whether it was changed.
 
-It is a field of the file's first line, which the host leaves alone: it only adds lines behind the exported ones.
+It is a field of the file's first line. The host leaves that alone: it only appends lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MARK = re.compile(rb'"ctxvc":\{"commit":"([0-9a-f]{40})","bytes":"([0-9]{12})",
 
 
 def marked(lines: list[bytes], commit: str) -> bytes:
-    """The lines, each a JSON object with its newline, as one file whose first line has the mark."""
+    """The file made of these lines (a JSON object and newline each), with the mark in the first."""
     if not lines or not _COMMIT.fullmatch(commit):
         return b"".join(lines)
     first, *later = lines
@@ -31,7 +31,7 @@ def marked(lines: list[bytes], commit: str) -> bytes:
 
 
 def exported(recording: Recording) -> Exported | None:
-    """What the recording goes on from; None if it does not begin with an unchanged export."""
+    """The export that the recording continues; None if it does not begin with an unchanged one."""
     try:
         first = recording.first_line()
         match = _MARK.search(first.rstrip(b"\n")[-256:])

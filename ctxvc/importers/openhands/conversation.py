@@ -13,7 +13,7 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import elements
-from ctxvc.forms.usage import token_counts
+from ctxvc.forms.elements import token_counts
 from ctxvc.forms.values import objects, taken_over, text_of
 from ctxvc.importers.documents import mapping, text_at
 
