@@ -55,6 +55,11 @@ def imported(importer: Any, value: Any) -> Prompt:
         return prompt(importer.events(Recording(path)))
 
 
+def chat_events(path: Path) -> Iterable[Event]:
+    ((_, events),) = openai_chat.conversations(Recording(path))
+    return events
+
+
 def openai_chat_request(prompt: Prompt) -> dict[str, Any]:
     return chat_writer.written(prompt).value
 
@@ -290,7 +295,7 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
 def test_an_openai_request_comes_back_whole():
     source = read(DATA / "openai-chat" / "request.json")
 
-    written = openai_chat_request(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = openai_chat_request(prompt(chat_events(DATA / "openai-chat" / "request.json")))
 
     assert written["messages"] == chat_writer.normalised(source["messages"])
     assert written["tools"] == source["tools"]
@@ -301,7 +306,7 @@ def test_an_openai_request_comes_back_whole():
 
 
 def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_path: Path):
-    source = prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json")))
+    source = prompt(chat_events(DATA / "openai-chat" / "request.json"))
     stubbed = [
         msgspec.structs.replace(piece, body=b"stub", extra={}) if piece.kind == "tool_result" else piece
         for piece in source.pieces
@@ -347,7 +352,7 @@ def test_an_anthropic_request_as_chat_completions():
 
 
 def test_an_openai_request_as_messages_leaves_out_what_only_openai_has():
-    written = formats.anthropic(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = formats.anthropic(prompt(chat_events(DATA / "openai-chat" / "request.json")))
 
     kinds = [[item["type"] for item in one["content"]] for one in written["messages"]]
     assert kinds[0] == ["text", "image", "image"]
@@ -448,7 +453,7 @@ def test_a_real_log_of_a_call_comes_back(path: Path):
     reply = source["response"]["choices"][0]["message"]
 
     assert openai_chat.sniff(Recording(path).head())
-    written = openai_chat_request(prompt(openai_chat.events(Recording(path))))
+    written = openai_chat_request(prompt(chat_events(path)))
     assert written["messages"] == chat_writer.normalised([*source["messages"], reply])
     assert written["tools"] == source["tools"]
 
