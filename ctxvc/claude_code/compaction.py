@@ -1,8 +1,8 @@
 """The host's compaction, replaced by a policy's plan.
 
 Before it compacts, the host sends its messages; the answer is the messages of a smaller prompt. The plan stays pending
-until the host's transcript shows that the answer was installed: only then is it committed. Otherwise it is dropped, with
-the reason (docs/decisions/0044-compaction-in-a-host.md).
+until the host's transcript shows that the answer was installed, and only then is committed; otherwise it is dropped,
+with the reason (docs/decisions/0044-compaction-in-a-host.md).
 """
 
 from __future__ import annotations

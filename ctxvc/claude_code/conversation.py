@@ -33,10 +33,11 @@ def of_environment(store: Store, env: Mapping[str, str]) -> str:
 def of_call(
     store: Store, meta: Mapping[str, Any], env: Mapping[str, str], patience: float = _PATIENCE
 ) -> tuple[str, str]:
-    """The session in which a tool was called, and the scope of a sub-agent that called it; empty if the host names none.
+    """The session in which a tool was called, and the scope of a sub-agent that called it; empty if none is named.
 
     `meta` is the host's metadata of the call, whose caller a hook has noted; otherwise `env` decides. Waits up to
-    `patience` seconds for the recorder to read what came before the call; the scope may still be missing then. Raises: NotFound if the conversation is not recorded.
+    `patience` seconds for the recorder to read what came before the call; the scope may still be missing then. Raises:
+    NotFound if the conversation is not recorded.
     """
     call = meta.get(_CALL)
     transcript, agent = _caller(store.path, call) if isinstance(call, str) and call else ("", "")

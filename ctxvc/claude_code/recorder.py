@@ -30,8 +30,8 @@ from ctxvc.store.trust import contained
 
 #: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0
-#: The factor for that time while a conversation goes on: a person may read for a while and then compact, which would have
-#: to wait for a new recorder to load.
+#: The factor for that time while a conversation goes on: a person may read for a while and then compact, which would
+#: have to wait for a new recorder to load.
 _ATTENDING = 15
 
 #: Seconds between two looks.

@@ -1,8 +1,9 @@
 """A revision as a session file that Claude Code continues with `--resume`.
 
-As far as the revision has the same prompt as the transcript that it was recorded from, that transcript's lines are used,
-with the host's attachments, so that the provider still accepts the thinking in them, even if a cut removed it: the exact
-text before it, to which it is bound, is there. Later lines are rewritten as the model would see them, without thinking.
+As far as the revision has the same prompt as the transcript that it was recorded from, that transcript's own lines are
+used, with the host's attachments. So the provider still accepts the thinking in them, even if a cut removed it: the
+exact text before it, to which it is bound, is there. Later lines are rewritten as the model would see them, without
+thinking.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def resumable(
 ) -> Resumable:
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
-    `recorded` is the transcript that it was imported from, if that still exists: its lines are kept as far as the prompt
-    is the same, with marks for secrets; none are kept after a purge, since they may have the purged text. `copy`
+    `recorded` is the transcript that it was imported from, if that still exists: its lines are kept as far as the
+    prompt is the same, with marks for secrets; none after a purge, since they may have the purged text. `copy`
     distinguishes several files of one revision. Raises: BadInput if `recorded` cannot be read, Refused if there is no
     message yet, or if importing the file would not give the same messages.
     """

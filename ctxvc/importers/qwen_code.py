@@ -267,7 +267,7 @@ class _Session:
     ) -> Compacted:
         """The compaction to the history that is sent from here on; its end may be messages that stay."""
         retained, rest = self._retained(history, position)
-        own = {name: record[name] for name in ("timestamp", "provenance") if name in record}
+        own: dict[str, Any] = {name: record[name] for name in ("timestamp", "provenance") if name in record}
         summary = []
         for content in rest:
             message = self._message({"type": "system", **own}, content, self._key(record["uuid"]))

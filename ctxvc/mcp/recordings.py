@@ -1,6 +1,6 @@
-"""The recordings of a store as an offer, of which the slow part is loaded with the first call.
+"""The offer of a store's recordings, which loads its slow part at the first call.
 
-A client waits for the list of the tools when it starts; few of its sessions call one.
+A client waits for the list of tools when it starts; few of its sessions call one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from ctxvc.mcp.contract import Content, Page, Prompt, Resource, Tool
 
 
 class Recordings:
-    """The store that `find` returns, which may be created later, as tools, resources and prompts.
+    """The tools, resources and prompts of the store that `find` returns, which may be created later.
 
-    `default` is the session of calls that name none. Where it is empty, `of_call` gives session and scope for what the
-    client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is,
-    and `is_coming` whether a first recording is on its way where there is none. `project_notes` and `all_projects` are
-    what a person allows besides: notes of the project, and search in other projects.
+    `default` is the session of calls that name none. If it is empty, `of_call` returns session and scope for the
+    client's metadata of a call; by default they are the store's current ones. `explain` explains code, and `is_coming`
+    says whether a first recording is on its way. A person may also allow `project_notes` and search in `all_projects`.
     """
 
     instructions = offer.INSTRUCTIONS
@@ -66,7 +65,7 @@ class Recordings:
         return text
 
     def completions(self, argument: str, beginning: str) -> Sequence[str]:
-        """The values that an argument may have; none where nobody knows."""
+        """The values of an argument with this beginning; empty if unknown."""
         values: Sequence[str] = self._loaded().completions(argument, beginning)
         return values
 

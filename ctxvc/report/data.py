@@ -1,8 +1,8 @@
-"""What a page is drawn from: the JSON that stands in it, by its fields. Pure.
+"""The JSON data of a page, by its fields. Pure.
 
-Everything that grows with a session is a struct of arrays. Calls of the model are counted from 0 in the order in which
-they were made, over all scopes of the report; `calls.n` is the call that would come next. Where a place in the history
-is given as a call, it is the first call whose prompt has the change in it.
+Everything that grows with a session is a struct of arrays. Calls of the model are numbered from 0 in their order, over
+all scopes of the report; `calls.n` is the call that would come next. A place in the history is the first call whose
+prompt has the change in it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ STATES = ("visible", "pinned", "masked", "stub", "gone", "deleted")
 
 MarkKind = Literal["compaction", "recover", "plan", "break", "scope", "undo", "note"]
 
-#: How a piece of a prompt stands for its block.
+#: How a piece of a prompt shows its block.
 Form = Literal["whole", "cut", "stub", "group", "dashboard", "note"]
 
-#: What a part of a call is to a person.
+#: The kind of a part of a call, for people.
 PartKind = Literal["diff", "file", "command", "tasks", "deleted"]
 
-#: A place in the texts: where it begins in their bytes, and how many it has; -1 where it was left out.
+#: A place in the texts: start and length in bytes; -1 if it was left out.
 Place = tuple[int, int] | int
 
 
