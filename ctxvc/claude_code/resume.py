@@ -30,7 +30,7 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
-from ctxvc.importers.claude_code.provenance import marked
+from ctxvc.importers.claude_code import marked
 from ctxvc.store import timestamp
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.read import revision

@@ -6,16 +6,15 @@ Each call opens the store for itself: several servers, hooks and people may use 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.tools import ERROR
-from ctxvc.agent.tools.why import Explain, explanation
+from ctxvc.agent.tools.why import explanation
 from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
@@ -36,6 +35,9 @@ from ctxvc.store.read.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
+if TYPE_CHECKING:
+    from ctxvc.mcp.recordings import Recordings
+
 #: Tokens of the dashboard.
 BOARD = 4_000
 #: The most notes in a list, and the most other sessions that `status` names.
@@ -44,8 +46,6 @@ SESSIONS = 20
 #: Seconds that a call waits for the first recording.
 _PATIENCE = 5.0
 
-#: The client's metadata of a call → its session and scope; empty if it names none. Raises: NotFound.
-OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
 #: What a call may change: nothing, the count of readings, or the notes.
 Change: TypeAlias = Literal["none", "reading", "note"]
 _TRIES = 16  # to count a reading while others do
@@ -53,26 +53,12 @@ _CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
 
 
 class Recorded:
-    """Serves calls and resources from the store that `find` returns."""
+    """Serves calls and resources as `options` say."""
 
-    def __init__(
-        self,
-        find: Callable[[], Path],
-        default: str,
-        of_call: OfCall,
-        explain: Explain | None,
-        is_coming: Callable[[], bool],
-        project_notes: bool = False,
-        all_projects: bool = False,
-    ) -> None:
-        self._find = find
-        self._is_coming = is_coming
+    def __init__(self, options: Recordings) -> None:
+        self._options = options
+        self._default = options.default
         self._is_there = False
-        self._default = default
-        self._of_call = of_call
-        self._explain = explain
-        self._has_project_notes = project_notes
-        self._has_all_projects = all_projects
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
         """The result of a tool. Raises: Wrong."""
@@ -94,7 +80,7 @@ class Recorded:
                 case offer.StatusArguments():
                     return _status(session)
                 case offer.WhyArguments():
-                    explained = explanation(session.stored, arguments.target, self._explain)
+                    explained = explanation(session.stored, arguments.target, self._options.explain)
                     return offer.Why(target=arguments.target, answer=explained.lines, addresses=explained.addresses)
         raise AssertionError(name)
 
@@ -102,12 +88,12 @@ class Recorded:
         """Raises: Wrong for what needs a person's permission and has none."""
         match arguments:
             case offer.NoteArguments(project=True) | offer.NotesArguments(project=True):
-                if not self._has_project_notes:
+                if not self._options.project_notes:
                     raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
             case offer.SearchArguments(all_projects=False, project="") | offer.RecoverArguments(project=""):
                 pass
             case offer.SearchArguments() | offer.RecoverArguments():
-                if not self._has_all_projects:
+                if not self._options.all_projects:
                     raise Wrong("this server reads no other project; a person has to start it so that it does")
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
@@ -140,7 +126,7 @@ class Recorded:
     def completions(self, argument: str, beginning: str) -> Sequence[str]:
         """The names with this beginning of sessions, newest first, or of scopes; empty if there is no store."""
         try:
-            with Store(self._find()) as store:
+            with Store(self._options.find()) as store:
                 names: Sequence[str] = []
                 if argument == "session":
                     names = by_recency(store)
@@ -152,14 +138,14 @@ class Recorded:
 
     def _has_sessions(self) -> bool:
         if not self._is_there:
-            with suppress(CtxvcError), Store(self._find()) as store:
+            with suppress(CtxvcError), Store(self._options.find()) as store:
                 self._is_there = bool(store.sessions())
         return self._is_there
 
     def _await_first(self) -> None:
         """Waits for a first recording, if one is coming: a client may call before its first message is written."""
         until = time.monotonic() + _PATIENCE
-        while not self._has_sessions() and self._is_coming() and time.monotonic() < until:
+        while not self._has_sessions() and self._options.is_coming() and time.monotonic() < until:
             time.sleep(0.05)
 
     @contextmanager
@@ -167,7 +153,7 @@ class Recorded:
         """Opens the session of a call for its duration. Raises: Wrong."""
         self._await_first()
         try:
-            with Store(self._find()) as store:
+            with Store(self._options.find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
                 session = Session(self._opened(store, name, meta, change))
@@ -185,7 +171,7 @@ class Recorded:
         if self._default:
             self._default = resolve(store, self._default)  # `-1` is the same session in later calls
             return StoredSession.open(store, self._default)
-        session, scope = self._of_call(store, meta)
+        session, scope = self._options.of_call(store, meta)
         stored = StoredSession.open(store, session)
         if not scope or scope == stored.scope:
             return stored

@@ -40,8 +40,14 @@ class Recordings:
         project_notes: bool = False,
         all_projects: bool = False,
     ) -> None:
+        self.find = find
+        self.default = default
         self.version = version
-        self._given = (find, default, of_call, explain, is_coming, project_notes, all_projects)
+        self.of_call = of_call
+        self.explain = explain
+        self.is_coming = is_coming
+        self.project_notes = project_notes
+        self.all_projects = all_projects
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
@@ -73,5 +79,5 @@ class Recordings:
         if self._recorded is None:
             from ctxvc.mcp.recorded import Recorded
 
-            self._recorded = Recorded(*self._given)
+            self._recorded = Recorded(self)
         return self._recorded

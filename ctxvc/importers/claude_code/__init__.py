@@ -6,6 +6,7 @@ transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import uuid
@@ -18,11 +19,10 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.truncation import Truncation
-from ctxvc.core.recording.events import Event, Opened, Said
+from ctxvc.core.recording.events import Event, Exported, Opened, Said
 from ctxvc.errors import BadInput
 from ctxvc.importers.claude_code.events import FORMAT as FORMAT
 from ctxvc.importers.claude_code.events import Session
-from ctxvc.importers.claude_code.provenance import exported
 from ctxvc.importers.claude_code.window import settings_beside
 from ctxvc.importers.file import LONGEST, Recording
 from ctxvc.importers.protocol import (
@@ -175,16 +175,58 @@ IMPORTER = Importer(
 def _is_export(path: Path) -> bool:
     """Whether the file is an unchanged export: its name is not a host's, and its last line is still the title."""
     try:
-        exported = uuid.UUID(path.stem).version == 5
+        if uuid.UUID(path.stem).version != 5:
+            return False
     except ValueError:
-        return False
-    if not exported:
         return False
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LAST_LINE))
         line = wire.parsed(file.read().rstrip(b"\n").rpartition(b"\n")[2], dict) or {}
     return line.get("type") == "custom-title" and line.get("sessionId") == path.stem
 
+
+# --- the mark of an export: its commit, and a checksum that shows whether it was changed
+
+# It is a field of the file's first line. The host leaves that alone: it only appends lines.
+_ZEROS = "0" * 64
+_COMMIT_ID = re.compile("[0-9a-f]{40}")
+_MARK = re.compile(rb'"ctxvc":\{"commit":"([0-9a-f]{40})","bytes":"([0-9]{12})","sha256":"([0-9a-f]{64})"\}\}\Z')
+
+
+def marked(lines: list[bytes], commit: str) -> bytes:
+    """The file made of these lines (a JSON object and newline each), with the mark in the first."""
+    if not lines or not _COMMIT_ID.fullmatch(commit):
+        return b"".join(lines)
+    first, *later = lines
+    unmarked = first.rstrip(b"\n").removesuffix(b"}")
+    size = len(b"".join(later)) + len(unmarked) + len(_provenance(commit, 0, _ZEROS)) + 1
+    blank = b"".join([unmarked, _provenance(commit, size, _ZEROS), b"\n", *later])
+    return b"".join([unmarked, _provenance(commit, size, hashlib.sha256(blank).hexdigest()), b"\n", *later])
+
+
+def exported(recording: Recording) -> Exported | None:
+    """The export that the recording continues; None if it does not begin with an unchanged one."""
+    try:
+        first = recording.first_line()
+        match = _MARK.search(first.rstrip(b"\n")[-256:])
+        if match is None:
+            return None
+        commit, size, digest = match[1].decode(), int(match[2]), match[3]
+        begin = recording.beginning(size)
+    except BadInput:
+        return None
+    at = len(first.rstrip(b"\n")) - len(digest) - 3
+    blank = begin[:at] + _ZEROS.encode() + begin[at + len(digest) :]
+    is_unchanged = len(begin) == size and hashlib.sha256(blank).hexdigest().encode() == digest
+    return Exported(commit=commit, end=size) if is_unchanged else None
+
+
+def _provenance(commit: str, size: int, digest: str) -> bytes:
+    fields = {"ctxvc": {"commit": commit, "bytes": f"{size:012}", "sha256": digest}}
+    return b"," + wire.compact(fields).removeprefix(b"{")
+
+
+# --- whole outputs
 
 #: The whole output that a hook stored for a truncation; None if there is none of that name and checksum.
 StoredOutput = Callable[[Truncation], bytes | None]
