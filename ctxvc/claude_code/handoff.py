@@ -77,17 +77,17 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
     return page.text
 
 
-def for_summariser(ledger: Ledger, limit: int = NAMED) -> str:
+def for_summariser(ledger: Ledger) -> str:
     """The handles that a summary of the conversation should name, so that they can be read later; empty for none.
 
-    At most `limit` characters.
+    At most `NAMED` characters.
     """
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
     rows = [row for row in ledger.rows() if row.present and row.kind not in _NOT_NAMED]
     if not rows:
         return ""
     page = _Page(
-        limit,
+        NAMED,
         [
             "Every block of this conversation is recorded under a handle such as B17@3fa9c1, by which it can be read "
             "again after the summary. Where the summary mentions one of the following, name its handle, exactly as "
@@ -98,8 +98,8 @@ def for_summariser(ledger: Ledger, limit: int = NAMED) -> str:
     return page.text
 
 
-def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
-    """This session's notes, last prompt and removed blocks, for a new session; at most `limit` characters."""
+def at_startup(ledger: Ledger, body: Body) -> str:
+    """This session's notes, last prompt and removed blocks, for a new session; at most `OFFERED` characters."""
     source = ledger.meta.source
     title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
     name = f"{ledger.meta.session}/{ledger.meta.scope}"
@@ -109,7 +109,7 @@ def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
             f"{len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` reads a block of it."
         ),
     ]
-    page = _Page(limit, head)
+    page = _Page(OFFERED, head)
     spoken = [row for row in ledger.rows() if _spoken(row)]
     notes = _notes(ledger, body)
     if not (spoken or notes):

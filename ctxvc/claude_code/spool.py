@@ -133,13 +133,13 @@ def end(transcript: str) -> None:
         return  # it is in trouble, or goes on
 
 
-def log_entries(limit: int = 5) -> list[str]:
-    """The newest errors while no store could be written, a line each."""
+def log_entries() -> list[str]:
+    """The five newest errors while no store could be written, a line each."""
     try:
         data = (identity.data_folder() / _FOLDER / _LOG).read_bytes()[-64 * 1024 :]
     except (CtxvcError, OSError):
         return []
-    return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-limit:]]
+    return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-5:]]
 
 
 def _forget(own: Path | None) -> None:

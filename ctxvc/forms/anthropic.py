@@ -72,8 +72,7 @@ class _Reader:
         return messages_of(message(value, "", facts(reply)) for value in values)
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def message(value: Any, key: str, about: Facts) -> Message | str:

@@ -88,10 +88,6 @@ def tools(request: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": function} for function in objects(request.get("functions"))]
 
 
-def reader() -> Reader:
-    return Reader()
-
-
 def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
     """The completion assembled from a stream's chunks, whether it is complete, and the provider's error.
 
@@ -237,6 +233,9 @@ class Reader:
             notes["parsed"] = True
         part = wire.call_part(name, ours, arguments)
         return annotated(part, "openai", notes) if notes else part
+
+
+reader = Reader
 
 
 class CallIds:

@@ -152,8 +152,7 @@ class _Reader:
         return own
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def fingerprint(content: Any) -> bytes:

@@ -89,8 +89,7 @@ def _by_model(message: Message) -> Message:
     return msgspec.structs.replace(message, role="assistant", parts=parts)
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
