@@ -127,8 +127,8 @@ def _uncut(ledger: Ledger) -> Ledger:
 
 
 def _as_line(piece: Piece) -> Piece:
-    """The piece as it is written: system messages as the user's, since only the host can write theirs; calls of another
-    agent's tool as calls of an equal tool of the host."""
+    """The piece to write: a system message becomes the user's, since only the host can write one; a call of another
+    agent's tool becomes a call of the host's equal one, if there is one."""
     if piece.role == "system":
         return msgspec.structs.replace(piece, role="user", kind="user")
     return tools.of_agent(piece, "claude-code")

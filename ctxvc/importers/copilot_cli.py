@@ -158,7 +158,7 @@ class _Session:
             case _ if not scope:
                 yield from self._between(kind, data, line, time)
 
-    # -- what is known of the session ----------------------------------------------------------------------------------
+    # -- facts about the session ---------------------------------------------------------------------------------------
 
     def _open(self, opened: Opened) -> Iterator[Event]:
         self._opened = True

@@ -193,7 +193,7 @@ def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool)
 
 
 def _origin(item: dict[str, Any], *, task_seen: bool) -> Origin | None:
-    """Who made a message, unless its role tells.
+    """Who made a message; None if its role decides.
 
     Demonstrations are SWE-agent's. If actions are text instead of calls, their output is a user's message; the only one
     that a person wrote is the first, which has the task.

@@ -138,7 +138,7 @@ class Conversation:
         self._links[key] = _Link(parent, self._key, sent, condensed)
         self._newest = key
 
-    # -- where an event stands -----------------------------------------------------------------------------------------
+    # -- the tree of events --------------------------------------------------------------------------------------------
 
     def _parent(self, event: dict[str, Any]) -> str:
         """The id of the event that this one continues; empty for none. Older versions only have an order."""
