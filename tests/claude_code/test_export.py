@@ -24,7 +24,7 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import valid
 from ctxvc.core.recording.events import Exported
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.importers.claude_code.provenance import exported, marked
+from ctxvc.importers.claude_code import exported, marked
 from ctxvc.recording.files import Follower
 from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session

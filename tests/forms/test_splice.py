@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
 from ctxvc.forms.form import Edit, Form
-from ctxvc.forms.scan import members
+from ctxvc.forms.splice import members
 from tests.forms.conversations import in_every_form, recorded
 from tests.forms.dialects import BLOCKS, DIALECTS
 from tests.forms.test_edit import FORMS, HOUR, MARK, RESULT, SAMPLE, SHARED, TEXT, THOUGHT, item, parts, says

@@ -162,7 +162,7 @@ def conversations_of(format: str, path: Path) -> list[list[Event]]:
     """The events of each conversation in a file, without those of other files beside it."""
     recording = Recording(path)
     if format == "claude-code":
-        return [list(claude_code.own_events(recording))]
+        return [list(claude_code.events(recording))]
     return [list(events) for _, events in importers.conversations(recording, format)]
 
 
