@@ -1,6 +1,6 @@
 """A session under a budget: new messages are admitted, removals are planned, rehearsed and committed.
 
-The command line, the agent, the wire and the integrations act through it. The store keeps the bytes, the core has the
+The command line, the agent, the MCP server and the wire act through it. The store keeps the bytes, the core has the
 rules.
 """
 
