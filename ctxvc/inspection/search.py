@@ -83,7 +83,7 @@ def searched(
     """The `limit` best blocks of a store, whose index is brought up to date first.
 
     `now` is in seconds since 1970; only blocks whose place `accepts` allows count. The errors of sessions that cannot
-    be read are added to `unreadable`. A damaged index is made anew. Raises: Conflict, CtxvcError.
+    be read are added to `unreadable`. A damaged index is rebuilt. Raises: Conflict, CtxvcError.
     """
     index = TextIndex(store)
     try:

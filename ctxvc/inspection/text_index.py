@@ -2,7 +2,7 @@
 
 It has each body once per session, with its words and roughly how often they occur. How often exactly, and where, is
 read from the body itself, so what is shown is always the store's. A purge removes the index with the cache; it is then
-made anew from the store. Only a file that this machine made is used: a seal on its inode proves that.
+rebuilt from the store. Only a file that this machine made is used: a seal on its inode proves that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LARGEST = 1 << 36
 _QUERY, _BATCH = 5.0, 600.0
 #: The most texts in which a word is counted: a word in more of them weighs next to nothing.
 MOST_COUNTED = 20_000
-#: The share of bodies without their session above which the index is made anew.
+#: The share of bodies whose session is gone above which the index is rebuilt.
 _GONE = 0.25
 _CACHE_BYTES = 64 << 20
 
@@ -59,7 +59,7 @@ Candidate: TypeAlias = tuple[int, int, int, bytes]
 
 
 class DamagedIndex(Conflict):
-    """Raised for an index that could not be read. It has been removed, and will be made anew."""
+    """Raised for an index that could not be read. It has been removed, and will be rebuilt."""
 
 
 class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +256,7 @@ class Writer:
             self._database.execute("UPDATE sessions SET key = ? WHERE id = ?", (key, number))
 
     def remove(self, session: str) -> None:
-        """Removes the bodies of a session. Their words stay, leading nowhere, until the index is made anew."""
+        """Removes the bodies of a session. Their words stay, leading nowhere, until the index is rebuilt."""
         count, characters = self._database.execute(_SIZE, (session,)).fetchone()
         self._database.execute(_DELETE, (session,))
         self._database.execute("DELETE FROM sessions WHERE name = ?", (session,))
@@ -266,7 +266,7 @@ class Writer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether so many bodies are gone that the index should be made anew."""
+        """Whether so many bodies are gone that the index should be rebuilt."""
         bodies, removed = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
         return isinstance(bodies, int) and isinstance(removed, int) and removed > _GONE * (bodies + removed)
 

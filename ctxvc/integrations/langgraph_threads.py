@@ -143,7 +143,7 @@ class _Extension(NamedTuple):
 
 
 def _plain_json(value: Any, depth: int) -> Any:
-    """Raises: ValueError if it is nested too deep."""
+    """A value as JSON. Raises: ValueError if it is nested too deep."""
     if depth > _DEEPEST:
         raise ValueError("nested too deep")
     match value:

@@ -147,7 +147,7 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
     for pending_plan in pending(context):
         context.stored.refresh()
         if context.view().used <= pending_plan.plan.above:
-            continue  # nobody needs the room yet
+            continue  # the room is not needed yet
         rehearsal = rehearse(context.view(), pending_plan.plan)
         try:
             context.commit(rehearsal)

@@ -125,7 +125,7 @@ def _blocked(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _pays(context: Context, policy: Policy | None, view: View, rehearsal: Rehearsal) -> bool:
-    """Whether the part of the cached prefix that breaks costs no more than one more call."""
+    """Whether the broken part of the cached prefix costs no more than one more call."""
     sent = context.requested.get(context.scope)
     times = policy.timing if policy else timing.USUAL
     if sent is None or view.idle > times.lifetime:

@@ -330,7 +330,7 @@ class Session:
         make room for any other; if that is not enough, the result is blocked until a request has room for it.
         For a call in `shown`, the model sees that text instead of the result if it costs less; the whole result is
         stored. `attached` is recorded with the reply among the messages, or with the first message if there is none.
-        Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
+        Raises: BadInput for a value that is not a message; CtxvcError; nothing is added then.
         """
         context = self._context
         parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]

@@ -16,7 +16,7 @@ from ctxvc.core.ledger import name_rules
 from ctxvc.errors import Damaged, Phrase, Refused
 
 FORMAT = 1
-#: The refs of clones on a remote, and the map of what purges erased.
+#: The prefix of clones' refs on a remote.
 REFS = "refs/ctxvc/w/"
 HEAD_FILE = "index.json"
 LIST_FILE = "sessions.jsonl"

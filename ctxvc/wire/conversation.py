@@ -34,7 +34,7 @@ from ctxvc.store.read.revision import Snapshot, joined_body
 from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
-#: The scope of what a client asks beside its conversation.
+#: The scope of the calls that a client makes beside its conversation.
 SIDE = "side"
 #: The prefix of the names of sub-agents' scopes.
 AGENT = "agent-"

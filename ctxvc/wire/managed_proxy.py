@@ -184,7 +184,7 @@ class ManagedClient(Client):
     # --- connections
 
     async def _again(self, upstream: Upstream) -> Connection:
-        """The connection to the upstream, made anew if it has ended. Raises: OSError."""
+        """The connection to the upstream; a new one if the old one has ended. Raises: OSError."""
         if self._upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()

@@ -124,7 +124,7 @@ class Proxy:
 
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.transport.set_write_buffer_limits(0)  # what is drained is on its way
+            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until everything is sent
             task = asyncio.ensure_future(self._client_type(self, port, Connection(reader, writer)).serve())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)

@@ -57,7 +57,7 @@ class _Session:
 
     @property
     def front(self) -> Conversation | None:
-        """The newest conversation that is neither beside it nor a sub-agent's; None if there is none."""
+        """The newest conversation whose scope is neither `side` nor a sub-agent's; None if there is none."""
         own = [item for scope, item in self.conversations.items() if scope != SIDE and not scope.startswith(AGENT)]
         return own[-1] if own else None
 
