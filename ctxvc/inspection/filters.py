@@ -1,5 +1,5 @@
-"""Which blocks a search is about, as a person or a model says it: the same for a search with an index and for one
-without."""
+"""Which blocks a search is about, as a person or a model specifies it; the same for searches with and without an
+index."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched; of a field that is empty, all. `agents` are formats of recordings, such as `claude-code`;
-    `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
+    """What is searched; an empty field accepts everything. `agents` are formats of recordings, such as `claude-code`;
+    `ctxvc` for what ctxvc itself recorded. `files` are paths, or ends of paths, that the block's call names. `since`
     and `until` bound the time of the block's step, in seconds since 1970."""
 
     kinds: Sequence[Kind] = ()
@@ -35,7 +35,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The files as blocks know them."""
+        """The files as the facts of blocks name them."""
         return [file.removeprefix("./") for file in self.files]
 
     @property
@@ -43,7 +43,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return (self.since, self.until) != EVER
 
     def of_session(self, stored: StoredSession, scope: str) -> Callable[[Row], bool]:
-        """Whether a block of a scope counts. Raises, as what it gives: Damaged."""
+        """A predicate for the blocks of a scope that are searched. Raises: Damaged, and so does the predicate."""
         facts = SessionFacts(stored)
         if (self.sessions and stored.name not in self.sessions) or (self.agents and facts.agent not in self.agents):
             return lambda _: False
@@ -69,7 +69,7 @@ def parsed(
     since: str = "",
     until: str = "",
 ) -> Filters:
-    """What somebody says, with times as `seconds_of` takes them. Raises: BadInput for a kind or time that is none."""
+    """The filters from text, with times as for `seconds_of`. Raises: BadInput for an unknown kind or a bad time."""
     if unknown := next((kind for kind in kinds if kind not in _KINDS), ""):
         raise BadInput(f"{one_line(unknown, 40)!r} is not a kind of block", hint=f"use one of {', '.join(_KINDS)}")
     return Filters(
@@ -83,5 +83,5 @@ def parsed(
 
 
 def within(filters: Filters, sessions: Sequence[str]) -> Filters:
-    """The same, of these sessions alone."""
+    """The same filters, for these sessions alone."""
     return msgspec.structs.replace(filters, sessions=sessions)

@@ -1,4 +1,4 @@
-"""What is known of a session's blocks besides their texts: the agent, the time of a step, the files of a call."""
+"""Facts about a session's blocks besides their texts: the agent, the time of a step, the files of a call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 
-#: The folders of a path that one can name it by.
+#: The most parts from the end of a path that name the file.
 _DEEPEST = 12
 _NUMBER = re.compile("[0-9]{1,9}")
 _NAMED = frozenset({"edited", "wrote", "deleted", "read"})
 
 
 class SessionFacts:
-    """The facts of one session, each worked out once. `oldest` are, by scope, the oldest steps whose time is wanted."""
+    """The facts of one session, each worked out once. `oldest`: scope → the oldest step whose time is needed."""
 
     def __init__(self, stored: StoredSession, oldest: Mapping[str, int] | None = None) -> None:
         self._stored = stored
@@ -28,12 +28,12 @@ class SessionFacts:
 
     @property
     def agent(self) -> str:
-        """The format of the recording, such as `claude-code`; `ctxvc` for what was recorded by itself."""
+        """The format of the recording, such as `claude-code`; `ctxvc` for what ctxvc itself recorded."""
         source = self._stored.ledger().meta.source
         return source.format.removesuffix("-live") if source else "ctxvc"
 
     def time(self, scope: str, row: Row) -> int:
-        """When the block's step was made, in seconds since 1970; of an open one, when the one before was."""
+        """The time of the block's step, in seconds since 1970; for an open step, that of the step before."""
         if scope not in self._times:
             self._times[scope] = _times(self._stored, scope, self._oldest.get(scope, 0))
         return self._times[scope].get(row.step, 0)
@@ -66,7 +66,7 @@ def endings(path: str) -> Iterator[str]:
 
 
 def _times(stored: StoredSession, scope: str, oldest: int) -> dict[int, int]:
-    """Step → when it was made, of the steps from `oldest` on."""
+    """Step → its time, for the steps from `oldest` on."""
     times: dict[int, int] = {}
     newest = stored.ledger(scope).meta.counters.step
     at = 0

@@ -1,4 +1,4 @@
-"""Sessions that were written for other agents: what the store keeps of them, so that they come back as scopes."""
+"""Sessions written for other agents: what the store keeps about them, so that they come back as scopes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ctxvc.store.store import Store
 
 
 def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]) -> bool:
-    """Keeps what a session with this id was written from: an import of it, which may know it by another, goes on from
-    that commit.
+    """Records what a session with this id was written from, so that an import of it, perhaps under another id,
+    continues from that commit.
 
-    What somebody said in an open step is in no commit: such a session becomes one of its own. `format` is empty for an
-    agent whose recordings are not read. Returns whether no session had the id before, as far as it is known.
+    What an open step contains is not committed: such a session becomes a separate one. `format` is empty for an agent
+    whose recordings are not read. Returns False if a session is already recorded with this id; then nothing changes.
     """
     if exports.written_session(store, format, id):
         return False
@@ -35,7 +35,7 @@ def remember(store: Store, snapshot: Snapshot, format: str, id: str, files: Mapp
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_bytes(data)
             recording = Recording(Path(folder) / next(iter(files)))
-            with suppress(BadInput):  # there is nothing yet that an import would take
+            with suppress(BadInput):  # nothing yet that an import would take
                 for suffix, conversation in importers.conversations(recording, format):
                     events += conversation
                     names |= {

@@ -1,4 +1,4 @@
-"""Pushing what is recorded without being asked: at most once a minute, and what came last with the next minute."""
+"""Automatic pushes of what is recorded: at most one a minute, and what comes meanwhile with the next one."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 from ctxvc.store.upkeep import gc
 
-#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute a repository).
+#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute for a repository).
 PAUSE = 60.0
 _LOCK = "ctxvc/lock/_auto-push"
 
 
 def run(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
-    """Pushes what is new to every remote that a person lets it send to, and what comes meanwhile a minute later.
+    """Pushes what is new to every remote that a person allowed, and what comes meanwhile a minute later.
 
-    Returns at once if another process does so. What fails is kept (`push_attempt`), and tried again with the next news.
+    Returns at once if another process is at it. A failure is recorded (`push_attempt`) and retried with the next news.
     Raises: CtxvcError, OSError if the store cannot be read.
     """
     contained.make_folder(path, "ctxvc/lock")
@@ -39,11 +39,11 @@ def run(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
                     sleep(wait)
                 _push(path)
         except Conflict:
-            return  # it looks for news after its own push
+            return  # the other process looks for news after its own push
 
 
 def _news(path: Path) -> bool:
-    """Whether something is to be pushed that the last attempt did not have."""
+    """Whether there is something to push that the last attempt did not have."""
     with Store(path) as store:
         return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
 
@@ -64,6 +64,6 @@ def _targets(store: Store) -> list[str]:
 
 
 def _tips(store: Store) -> str:
-    """A digest of all that could be pushed."""
+    """A digest of everything that could be pushed."""
     gc.flush(store)
     return hashlib.sha256(msgspec.json.encode([store.all_tips(), links.tip(store)], order="sorted")).hexdigest()

@@ -1,4 +1,4 @@
-"""Pushing: this clone's index and sessions, onto its own ref of a remote."""
+"""Pushing: this clone's index and sessions, to its own ref on a remote."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ctxvc.store.upkeep import carriers, gc
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a push did. `sessions` are those on the remote now, `changed` the new or longer ones among them.
+    """The result of a push. `sessions` are those on the remote now, `changed` the new or longer ones among them.
 
-    `withdrawn` were there and are in its index no more. `purged` says whether the record of a purge went along, `large`
-    which bodies hosts would have refused: their sessions are there in pieces.
+    `withdrawn` are those no longer in its index. `purged` says whether the record of a purge was pushed; `large` are
+    bodies that hosts would have refused, whose sessions are there in pieces.
     """
 
     remote: str
@@ -46,10 +46,10 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def push(store: Store, name: str = "", *, after_purge: bool = False, ask: bool = False) -> Pushed:
-    """Pushes the sessions that the remote is to have; interrupted anywhere, it is done by the next one.
+    """Pushes the sessions that the remote is to have. After an interruption, the next push completes it.
 
     Raises: Refused if nobody agreed to send anything there, a secret would leave, a purge is to be accepted first, or
-    another store has this clone's name; Unreachable, CtxvcError. Then the remote has its former index.
+    another store has this clone's name; Unreachable, CtxvcError. The remote then keeps its former index.
     """
     remote = remotes.find(store, name)
     if not remote.sends:
@@ -122,7 +122,7 @@ def _changed(former: Index | None, now: Index) -> list[str]:
 
 
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
-    """The commits of ours that the remote has, by any index there: they were searched, or came from there."""
+    """The commits here that some index on the remote has: they were searched for secrets, or came from there."""
     tips = {
         tip
         for index in theirs.clones.values()
@@ -137,7 +137,7 @@ SIZE = 40 << 20
 
 
 def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]:
-    """The bodies of these sessions that hosts do not take, and that the remote does not have as they are."""
+    """The bodies of these sessions that are too large for hosts, unless the remote has them outside pieces."""
     plain = {
         tip
         for there in theirs.clones.values()
@@ -151,7 +151,7 @@ def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]
 
 
 def in_pieces(store: Store, index: Index, former: Index | None, bodies: Sequence[LargeBody]) -> Index:
-    """The index with a carrier for each session that has one of these bodies. `former` is the index on the remote."""
+    """The index with a carrier for each session with one of these bodies. `former` is the index on the remote."""
     names = {body.session for body in bodies}
     trees = _Trees(store, bodies)
     before = former.sessions if former else {}
@@ -163,7 +163,7 @@ def in_pieces(store: Store, index: Index, former: Index | None, bodies: Sequence
 
 
 class _Trees:
-    """Which folders of a store have one of these blobs. A scope's tree has all its bodies, in the prompt or not."""
+    """Whether trees of a store contain one of these blobs. A scope's tree has all its bodies, in the prompt or not."""
 
     def __init__(self, store: Store, blobs: Iterable[LargeBody]) -> None:
         self._objects = Objects(store.repository)
@@ -184,14 +184,14 @@ class _Trees:
 
 
 def tips_in_pieces(index: Index) -> tuple[list[str], list[str]]:
-    """The tips of its sessions that travel in pieces, and their carriers."""
+    """The tips of the sessions that travel in pieces, and their carriers."""
     sessions = [entry for entry in index.sessions.values() if entry.pieces]
     tips = {tip for entry in sessions for tip in entry.scopes.values()}
     return sorted(tips), sorted(entry.pieces for entry in sessions)
 
 
 def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> SessionEntry:
-    """The session with the carrier of what the remote does not have of it."""
+    """The session with a carrier for the part that the remote does not have."""
     before = former if former and former.pieces and _is_here(store, former) else None
     tips = sorted(set(entry.scopes.values()))
     base = sorted(set(before.scopes.values())) if before else []
@@ -207,5 +207,5 @@ def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> 
 
 
 def _is_here(store: Store, former: SessionEntry) -> bool:
-    """Whether what the remote has can be built on; after a purge it cannot."""
+    """Whether the store still has what the remote has, to build on; not after a purge."""
     return all(commit in store.repository for commit in (former.pieces, *former.scopes.values()))

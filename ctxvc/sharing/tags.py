@@ -1,4 +1,4 @@
-"""Signed tags: what a person has verified, as an index of its sessions, under their signature."""
+"""Signed tags: an index of the sessions that a person has verified, under their signature."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CLONE = "tag"
 
 
 def sign(store: Store, name: str, session: str = "") -> int:
-    """Signs the history of a session, by default of all, as it is committed; returns the number of sessions.
+    """Signs the committed history of a session, by default of all; returns the number of sessions.
 
-    Raises: BadName; Refused if the tag is there or nothing can be signed; NotFound if there is nothing to sign.
+    Raises: BadName; Refused if the tag exists or signing is not possible; NotFound if there is nothing to sign.
     """
     if reason := name_rules.problem(name):
         raise BadName(f"bad tag name {name[:100]!r}: {reason}", hint=f"try {name_rules.slug(name, 'tag')!r}")
@@ -33,9 +33,9 @@ def sign(store: Store, name: str, session: str = "") -> int:
 
 
 def signed(store: Store, name: str) -> tuple[str, str]:
-    """The commit under a tag, and who signed it.
+    """The commit under a tag, and its signer.
 
-    Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history does not go on from it.
+    Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history no longer continues from it.
     """
     who = signature.signer(store.path, name)
     commit = signature.commit_of(store.path, name)
@@ -49,7 +49,7 @@ def signed(store: Store, name: str) -> tuple[str, str]:
 
 
 def _index(store: Store, commit: str) -> dict[str, dict[str, str]]:
-    """The sessions in an index of ours: name → scope → tip. Raises: Damaged if it is none."""
+    """The sessions in the index of a tag: name → scope → tip. Raises: Damaged if the commit has none."""
     shards = (f"{indices.SHARDS}/{number:02x}.jsonl" for number in range(256))
     files = {path: store.reader.optional(commit, path) for path in (indices.HEAD_FILE, indices.LIST_FILE, *shards)}
     index = indices.parse(_CLONE, {path: data for path, data in files.items() if data is not None})
