@@ -119,15 +119,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-#: What tells the window of a recorded session: the number in the recording itself, the model's name, a command in it
-#: that set the model, a count or a compaction that fits no other window, or the host's settings or table of models.
+#: Where the window of a recorded session comes from: the number in the recording itself, the model's name, a command
+#: in it that set the model, a count or a compaction that fits no other window, the host's settings or table of models.
 WindowSource = Literal["host", "name", "command", "count", "compaction", "settings", "models"]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The window of a recorded session in tokens, 0 if the recording tells none, and what tells it.
+    """The window of a recorded session in tokens, and where that number comes from; 0 if the recording has none.
 
-    `compacts` is the number of tokens at which its host compacts by itself; 0 if nothing tells it.
+    `compacts` is the number of tokens at which its host compacts by itself; 0 if it is not known.
     """
 
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""The words of blocks: by them it is judged what stands nowhere else, and what was used when."""
+"""The words of blocks, which tell what stands nowhere else in a prompt, and when a block was last used."""
 
 from __future__ import annotations
 

@@ -491,8 +491,8 @@ def _item_text(item: Any) -> str:
     match item:
         case str():
             return item
-        case {"text": str(words)}:
-            return words
+        case {"text": str(value)}:
+            return value
         case {"type": "image" | "document" as kind}:
             return f"[{kind}]"
     return text.decode(wire.compact(item))

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ctxvc.core.secrets.redact import any_of
+from ctxvc.core.patterns import any_of
 
 #: Of a text with fewer bytes no encoded form is looked for: digits of checksums would be taken for it.
 SHORTEST = 6
