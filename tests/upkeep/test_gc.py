@@ -22,7 +22,6 @@ from ctxvc.errors import Conflict, CtxvcError, Damaged, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.checkout import checkout
-from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
@@ -174,7 +173,7 @@ def test_it_exchanges_packs_only_when_no_writer_is_at_work(full: Store) -> None:
             gc(own)
         event.set()
 
-    with locked(full._store_lock, shared=True):  # as a flush and its `git fast-import` hold it
+    with full.shared():  # as a flush and its `git fast-import` hold it
         worker = threading.Thread(target=collect)
         worker.start()
         assert not event.wait(1.0)

@@ -249,17 +249,14 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{text!r} is not a block", hint=Phrase("purge-block"))
-        stored = StoredSession.open(store, request.session)
-        try:
-            resolved = addresses.find(stored, address)
-            assert resolved.row is not None
-            yield resolved.row, resolved.snapshot.bodies.body(resolved.row)
-            for suffix in resolved.row.files:
-                data = resolved.snapshot.bodies.file(resolved.row, suffix)
-                digest = hashlib.sha256(data).hexdigest()
-                yield msgspec.structs.replace(resolved.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
-        finally:
-            stored.leave()
+        resolved = addresses.find(StoredSession.for_reading(store, request.session), address)
+        row, bodies = resolved.row, resolved.snapshot.bodies
+        assert row is not None
+        yield row, bodies.body(row)
+        for suffix in row.files:
+            data = bodies.file(row, suffix)
+            digest = hashlib.sha256(data).hexdigest()
+            yield msgspec.structs.replace(row, sha256=digest, ext=suffix.rpartition(".")[2]), data
 
 
 def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
