@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from ctxvc.core import display as text
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt import stub as stubs
@@ -166,7 +165,7 @@ class _Result:
         return self._as("blocked", self._blocked())
 
     def _stub(self) -> str:
-        truncated = wire.own_metadata(self.row.extra).get("cut") is True
+        truncated = stubs.is_truncated(self.row)
         return stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
 
     def _blocked(self) -> str:

@@ -1,6 +1,6 @@
 """Stubs: the short text that stands where a block or a group left the prompt. Written once, kept in the row.
 
-And how every text of ours in a prompt is told from what was recorded.
+And how every text of ours in a prompt differs from what was recorded.
 """
 
 from __future__ import annotations

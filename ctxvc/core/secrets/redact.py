@@ -53,7 +53,7 @@ class Finding(NamedTuple):
     kind: str
 
 
-#: Finds secrets in a text besides those that the rules know, in any order. What it raises is told to whoever asked.
+#: Finds secrets in a text besides those that the rules know, in any order. What it raises, every caller raises.
 Scan = Callable[[bytes], Sequence[Finding]]
 
 

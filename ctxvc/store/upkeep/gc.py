@@ -76,7 +76,7 @@ def sizes(store: Store) -> Sizes:
     return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
 
 
-#: Told what is done now.
+#: Called with what is done now.
 Report = Callable[[str], None]
 
 

@@ -205,7 +205,6 @@ def closed(store: Store, leaving: Collection[Leaving]) -> list[Leaving]:
         with StoredSession.open(store, one.session) as stored:
             for scope in stored.scopes():
                 stored.finish(scope)
-            stored.flush()
         ended.append(msgspec.structs.replace(one, tips=store.tips(one.session)))
     return ended
 
