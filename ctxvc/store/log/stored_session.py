@@ -731,19 +731,10 @@ class StoredSession:
         return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
     def _end_turn(self) -> None:
-        """Flushes now, or within a second if a flush has just been."""
+        """Flushes now; right after a flush, as in a burst, a timer does within a second if nothing else has by then."""
         if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
             self._flush_if_possible()
-        else:
-            self._flush_later()
-
-    def _flush_later(self) -> None:
-        """A turn ended right after a flush, as in a burst: if nothing else flushes it within a second, a timer does.
-
-        It works as any other process would, on a session of its own, so that nothing of this one is shared with its
-        thread.
-        """
-        if self._later is None:
+        elif self._later is None:
             self._later = _Flush(self.store.path, self.name)
             self._later.start()
 
@@ -783,7 +774,10 @@ class StoredSession:
 
 
 class _Flush(threading.Timer):
-    """Flushes a session in a second, as another process would. What fails stays in the journal, for the next flush."""
+    """Flushes a session in a second, as another process would: its thread shares nothing with the open session.
+
+    What fails stays in the journal, for the next flush.
+    """
 
     def __init__(self, store: Path, name: str) -> None:
         super().__init__(TURN_SECONDS, self._flush)

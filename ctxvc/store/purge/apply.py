@@ -128,17 +128,9 @@ def complete(path: Path) -> tuple[str, ...]:
 
     Raises: Refused, with the way out, if another machine decided it; CtxvcError.
     """
-    try:
-        _sealed(path)
-    except CtxvcError:
-        # A purge running right now needs no seal.
-        with _alone(path):
-            if not pending(path):
-                return ()
-        raise
     with _alone(path) as lock:
         if not pending(path):
-            return ()
+            return ()  # one that was running right now, which needs no seal
         _check_staged(path, _sealed(path))
         return apply(path, lock)
 
