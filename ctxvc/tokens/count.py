@@ -231,7 +231,7 @@ def _is_count(digest: object, count: object) -> bool:
     return isinstance(digest, bytes) and type(count) is int and 0 <= count < 1 << 40
 
 
-#: Called with the number counted, and the number of all.
+#: Told an amount, and of how many in all.
 Progress = Callable[[int, int], None]
 
 
@@ -245,7 +245,7 @@ class Tokens:
     _SHORT = 2_000  # characters of a text that is remembered whole; of a longer one, its digest
 
     def __init__(self, tokenizer: Tokenizer, cache: Path | None = None, progress: Progress | None = None) -> None:
-        """`progress` is called as bodies without a known count are counted."""
+        """`progress` is told how many of the bodies without a known count are counted."""
         self.tokenizer = tokenizer
         self._progress = progress or (lambda _done, _total: None)
         self._cache = CountCache(cache) if cache else None
