@@ -102,7 +102,7 @@ STORE = (
     *("project.locate", "project.links_inbox", "upkeep.packed_refs", "push_attempt"),
     *("cache.database", "cache.recovered_files", "project.code_history"),
     *("read.commit_reader", "log.journal"),
-    *("purge.scrub", "purge.rewrite", "purge.search", "purge.apply"),  # to open a store finishes a purge
+    *("purge.scrub", "purge.rewrite", "purge.apply"),  # to open a store finishes a purge
     *("store", "read.session_name", "cache.local_cache", "exports", "pending_plans", "log"),
     *("read.revision", "read", "cache.cached_repository", "project.links"),
     *("secrets.push_check", "verify", "upkeep.carriers", "trust.quarantine", "import_scopes", "unit_commits", "ingest"),

@@ -304,7 +304,7 @@ class App:
         """Reports each unreadable part of the session's journal, once."""
         from ctxvc.store.log import aside
 
-        for notice in aside.untold(stored.store, stored.name, stored.damage):
+        for notice in aside.new_notices(stored.store, stored.name, stored.damage):
             self.output.note(f"ctxvc: damaged: {notice}; everything else works")
             self.output.note(
                 "hint: `ctxvc verify` shows where; `ctxvc doctor --repair` sets them aside and treats them as lost"

@@ -87,7 +87,8 @@ def path_fitted(path: str, width: int, minimum: int = 2) -> str:
 def _tail_fitted(path: str, begin: int, width: int) -> str:
     """The end of a path behind `begin` that has room with what stands before it, in `width` columns."""
     room = width - columns(path[:begin])
-    start = next((at for at in _slashes(path) if at >= begin and columns(path[at:]) < room), None)
+    slashes = (match.start() for match in _SLASH.finditer(path, begin, len(path) - 1))  # but for one at its end
+    start = next((at for at in slashes if columns(path[at:]) < room), None)
     tail = path[start:] if start is not None else _end(path)
     while tail and columns(tail) >= room:
         tail = tail[1:]
@@ -121,11 +122,6 @@ def _first_columns(word: str, width: int) -> str:
 def is_path(word: str) -> bool:
     """Whether a word is a path, perhaps between quotes."""
     return _PATH.fullmatch(word) is not None
-
-
-def _slashes(path: str) -> list[int]:
-    """The places of the slashes in a path, but for one at its end."""
-    return [match.start() for match in _SLASH.finditer(path, 0, len(path) - 1)]
 
 
 def _end(path: str) -> str:

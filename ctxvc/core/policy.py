@@ -27,7 +27,7 @@ READING = frozenset({"recover", "restore", "search"})
 REACH = ("recover", "search")
 #: The tool by which an agent that makes room itself asks for its board.
 DASHBOARD = "dashboard"
-#: The tools by which an agent makes room without losing anything, as it is told of them.
+#: The tools by which an agent makes room without losing anything, by the names that it reads.
 _FREEING: Mapping[str, str] = {"archive": "archive", "note": "note with fold", "scope": "scope"}
 
 
@@ -139,7 +139,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def freeing(self) -> tuple[str, ...]:
-        """The tools by which the agent makes room itself, as it is told of them; to delete is for those without."""
+        """The tools by which the agent makes room itself, by the names that it reads; `delete` only alone."""
         lossless = [word for tool, word in _FREEING.items() if tool in self.tools and (tool != "note" or self.folds)]
         return tuple(lossless) or (("delete",) if "delete" in self.tools else ())
 

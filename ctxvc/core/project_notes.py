@@ -60,9 +60,7 @@ def note_of(place: str, row: Row, text: str) -> ProjectNote | None:
         about = msgspec.convert(wire.own_metadata(row.extra).get(FIELD, {}), About)
     except msgspec.ValidationError:
         about = About()
-    return ProjectNote(
-        address=f"{place}:{row.handle}", text=text, labels=notes.labels_of(row), about=about
-    )  # fmt: skip
+    return ProjectNote(address=f"{place}:{row.handle}", text=text, labels=notes.labels_of(row), about=about)
 
 
 def current(all_notes: Iterable[ProjectNote]) -> list[ProjectNote]:
@@ -85,7 +83,7 @@ def paths_in(text: str) -> list[str]:
 
 
 def fitting(candidates: Sequence[ProjectNote], task: str) -> list[ProjectNote]:
-    """The notes that fit a task, the best first; the newest first where none is told.
+    """The notes that fit a task, the best first; without a task the newest first.
 
     A file counts most that both name, by its path or the end of it.
     """
@@ -94,9 +92,7 @@ def fitting(candidates: Sequence[ProjectNote], task: str) -> list[ProjectNote]:
     texts = [relevance.folded(f"{note.about.name} {note.text} {' '.join(note.about.files)}") for note in candidates]
     query = relevance.telling(task, texts)
     counts = [relevance.frequencies(text, query) for text in texts]
-    weights = {
-        term.text: relevance.weight(sum(term.text in one for one in counts), len(texts)) for term in query
-    }  # fmt: skip
+    weights = {term.text: relevance.weight(sum(term.text in one for one in counts), len(texts)) for term in query}
     average = sum(map(len, texts)) / max(len(texts), 1)
     paths = paths_in(task)
 

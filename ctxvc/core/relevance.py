@@ -122,14 +122,14 @@ def of_question(question: str) -> tuple[Term, ...]:
     return tuple(Term(word) for word in by_word if word in longest)
 
 
-def telling(text: str, texts: Sequence[str], limit: int = MOST_TERMS) -> list[Term]:
-    """The words of a text that tell the folded `texts` apart best, the rarest first: those that some of them have, but
-    short ones and, of more than three texts, those that most have."""
+def telling(text: str, texts: Sequence[str]) -> list[Term]:
+    """At most 16 words of a text that tell the folded `texts` apart best, the rarest first: those that some of them
+    have, but short ones and, of more than three texts, those that most have."""
     long_words = (word for word in _WORD.findall(folded(text)[:_READ]) if len(word) > _SHORT or _LETTER.match(word))
     by_text = {word: Term(word) for word in long_words}
     having = {word: sum(bool(frequencies(one, [term])) for one in texts) for word, term in by_text.items()}
     rare = [word for word in having if having[word] > 0 and (len(texts) <= _FEW or having[word] <= len(texts) / 2)]
-    return [by_text[word] for word in sorted(rare, key=lambda word: having[word])][:limit]
+    return [by_text[word] for word in sorted(rare, key=lambda word: having[word])][:MOST_TERMS]
 
 
 def frequencies(text: str, query: Iterable[Term]) -> dict[str, int]:

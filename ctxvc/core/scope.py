@@ -34,7 +34,7 @@ def arrival(scope: str, text: str) -> str:
 def note(text: str, actor: str, *, labels: Sequence[str] = (), supersedes: Sequence[str] = (), **switch: str) -> Part:
     """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
 
-    Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
+    Where a helper's report arrived and nobody changed the scope, `of` is the block of the result with it.
     `supersedes` are the blocks and groups in whose place it stands.
     """
     lists = {notes.LABELS: list(labels), notes.SUPERSEDES: list(supersedes)}
@@ -68,7 +68,7 @@ def _has(ledger: Ledger, row: Row) -> bool:
 
 
 def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
-    """The results that tell of a helper's report for which no note stands yet, in their order.
+    """The results with a helper's report that no note has yet, in their order.
 
     With each the helper's scope, and the last block of the report there.
     """

@@ -17,7 +17,7 @@ from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
 from ctxvc.store.project import links_inbox
 from ctxvc.store.project.links_inbox import CodeCommit
-from ctxvc.store.purge.exposure import REMOTES
+from ctxvc.store.purge.search import REMOTES
 from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained, trust

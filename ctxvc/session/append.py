@@ -15,7 +15,6 @@ from ctxvc.core.ledger.numbering import Entry, is_human, speaks
 from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut, tag
 from ctxvc.core.prompt.request import request
-from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.recording.usage import counts
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
@@ -206,7 +205,6 @@ def admit(
             rows,
             texts,
             view.counted if weighed else 0,
-            calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
             replacements={
                 row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews
             },

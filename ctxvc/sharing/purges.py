@@ -8,8 +8,8 @@ from ctxvc.sharing.index import REFS
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
-from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, adopt, purge
+from ctxvc.store.purge.search import Report
 from ctxvc.store.store import Store
 from ctxvc.store.trust.quarantine import quarantine
 from ctxvc.store.upkeep import gc

@@ -37,8 +37,7 @@ def signed(store: Store, name: str) -> tuple[str, str]:
 
     Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history no longer continues from it.
     """
-    who = signature.signer(store.path, name)
-    commit = signature.commit_of(store.path, name)
+    commit, who = signature.signer(store.path, name)
     for session, scopes in _index(store, commit).items():
         now = store.tips(session)
         for scope, tip in scopes.items():

@@ -284,8 +284,8 @@ class Store:
 
     def session_of(self, format: str, source: str, tips: Mapping[str, Mapping[str, str]] | None = None) -> str:
         """The session that the recording was imported into; empty if none. `tips` are `all_tips`, if already read."""
-        for session, held_tips in sorted((self.all_tips() if tips is None else tips).items()):
-            newest = self._newest(held_tips, source)
+        for session, scopes in sorted((self.all_tips() if tips is None else tips).items()):
+            newest = self._newest(scopes, source)
             if newest and newest.format == format:
                 return session
         return ""
@@ -377,9 +377,8 @@ class Store:
     @contextmanager
     def pack_writer(self, lock: int, config: Sequence[str] = ()) -> Iterator[PackWriter]:
         """A running pack writer, under the store's shared lock. `lock` is the session's, as for `write`."""
-        with locked(self._store_lock, shared=True) as shared:
-            with PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
-                yield writer
+        with self.shared() as shared, PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
+            yield writer
 
     def move_refs(self, moves: Mapping[str, tuple[str, str]], lock: int) -> None:
         """Moves refs to commits that are there, all or none: ref → its commit now (empty for none) and the new one.
@@ -388,7 +387,7 @@ class Store:
         """
         orders = [f"update {ref} {after} {before or '0' * 40}" for ref, (before, after) in moves.items()]
         data = "\n".join(["start", *orders, "commit", ""]).encode()
-        with locked(self._store_lock, shared=True) as shared:
+        with self.shared() as shared:
             try:
                 program.run(self.path, "update-ref", "--stdin", data=data, inherit=(lock, shared))
             except CtxvcError as error:
@@ -417,21 +416,19 @@ class Store:
             return leftovers.remove(self.path)
 
     @contextmanager
-    def exclusive(self) -> Iterator[int]:
-        """Keeps all processes of ours from writing packs or refs. Yields the lock, for a child that must hold it
-        too."""
-        with locked(self._store_lock) as lock:
+    def exclusive(self, timeout: float = 60.0) -> Iterator[int]:
+        """Keeps all processes of ours from writing packs or refs. Yields the lock, for a child that must hold it too.
+
+        Raises: as `locked`.
+        """
+        with locked(self.path / "ctxvc" / "store.lock", timeout=timeout) as lock:
             yield lock
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Keeps a purge and a merge of packs from running meanwhile."""
-        with locked(self._store_lock, shared=True):
-            yield
-
-    @property
-    def _store_lock(self) -> Path:
-        return self.path / "ctxvc" / "store.lock"
+    def shared(self) -> Iterator[int]:
+        """Keeps a purge and a merge of packs from running meanwhile. Yields the lock, as `exclusive`."""
+        with locked(self.path / "ctxvc" / "store.lock", shared=True) as lock:
+            yield lock
 
     def merge_packs(self, most: int = MOST_PACKS) -> None:
         """Merges the small packs into one if there are more than `most`, so that lookups stay fast.

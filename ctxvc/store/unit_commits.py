@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
-from ctxvc.core.ledger.segments import Segments
+from ctxvc.core.prompt.request import up_to
 from ctxvc.core.recording.edit import around_summary, compacted, edited, withdrawn
 from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
@@ -93,18 +93,19 @@ class UnitCommits:
         finals = list(self.source.finals)
         self.model, self.window = opened.model, opened.window
         self.frame = opened.system, opened.tools
-        for event in map(self._beside, events):
+        for event in events:
             match event:
                 case Opened():
+                    opening = self.redactor.opened(event) if self.redactor else event
                     # Before anything new, a title is the one that the export was given.
-                    opening = msgspec.structs.replace(event, title="") if end <= exported > 0 else event
+                    opening = msgspec.structs.replace(opening, title="") if end <= exported > 0 else opening
                     if opening.tools or (opening.system and not opened.system):
                         self.frame = opening.system, opening.tools
                         self.files = request_files(*self.frame)
                     opened = merged(opened, opening)
                     self._knows(opened)
                 case Warned():
-                    warnings.append(event)
+                    warnings.append(self.redactor.warned(event) if self.redactor else event)
                 case _:
                     while finals and event.end > finals[0]:
                         finals.pop(0)
@@ -132,10 +133,6 @@ class UnitCommits:
             scopes=tuple(self.scopes.opened),
             warnings=warnings,
         )
-
-    def _beside(self, event: Event) -> Event:
-        """The event, redacted if it is not part of a unit. Units are redacted once they are known to be new."""
-        return self.redactor.event(event) if self.redactor and isinstance(event, (Opened, Warned)) else event
 
     def _knows(self, opened: Opened) -> None:
         self.model = opened.model or self.model
@@ -419,7 +416,9 @@ class UnitCommits:
             commit, counters, epoch_number = self.commits[unit]
             forked = self.scopes.opened[scope]
             ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
-            return commit, _as_of(ledger, counters)
+            # Between two compactions rows are only ever added.
+            earlier = up_to(ledger, f"B{counters.block}")
+            return commit, earlier.with_meta(msgspec.structs.replace(ledger.meta, counters=counters))
         # Made by an earlier import: the commit whose ctxvc.json counts this many units.
         for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
             source = self.store.reader.meta(commit).source
@@ -430,17 +429,6 @@ class UnitCommits:
 
 def _detail(event: Compacted) -> str:
     return " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
-
-
-def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
-    """`ledger` without its later rows; between two compactions rows are only ever added."""
-    segments = {
-        key: rows
-        for key, segment in ledger.segments.items()
-        if (rows := tuple(row for row in segment if row.number <= counters.block))
-    }
-    meta = msgspec.structs.replace(ledger.meta, counters=counters)
-    return Ledger(meta=meta, segments=Segments(segments), groups=ledger.groups)
 
 
 def _window_fields(meta: Meta, window: Window | None) -> dict[str, Any]:

@@ -76,7 +76,6 @@ def test_a_ledger_made_from_others_gives_what_one_read_anew_gives(
         assert view.measure(ledger, other) == view.measure(anew(ledger), other)
         assert view.costs(ledger, price) == view.costs(fresh, price)
         assert protected(ledger) == protected(fresh)
-        assert protected(ledger, ()) == protected(fresh, ())
         assert LedgerDraft(ledger, price, 9).calls == LedgerDraft(fresh, price, 9).calls
         steps = {row.step for row in fresh.rows()}
         for step in (*steps, -1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import itertools
 import os
 import random
@@ -259,6 +260,25 @@ def test_the_default_is_exact_and_without_an_engine_counts_are_estimated(monkeyp
     assert tokenizer().count("12345") == 2
     with pytest.raises(BadName, match="gpt2"):
         tokenizer("gpt2")
+
+
+@pytest.mark.parametrize(
+    ("packages", "vocabulary", "installed"),
+    [
+        ({"toktok"}, False, True),
+        ({"tiktoken", "_lzma"}, True, True),
+        ({"tiktoken", "_lzma"}, False, False),
+        ({"tiktoken"}, True, False),
+        ({"_lzma"}, True, False),
+        (set(), True, False),
+    ],
+)
+def test_an_engine_is_installed_with_all_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, packages: set[str], vocabulary: bool, installed: bool
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in packages or None)
+    monkeypatch.setattr(tokens, "VOCABULARY", tokens.VOCABULARY if vocabulary else tmp_path / "none")
+    assert tokens._installed.__wrapped__() is installed
 
 
 @pytest.mark.usefixtures("engine_not_loaded")

@@ -20,10 +20,10 @@ from ctxvc.errors import CtxvcError
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.sharing import remotes
 from ctxvc.store.purge import apply as purge_apply
-from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase
 from ctxvc.store.purge.scrub import KIND
+from ctxvc.store.purge.search import Report
 from ctxvc.store.store import Store
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"

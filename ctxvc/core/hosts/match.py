@@ -146,7 +146,7 @@ class _Matcher:
             if row.kind in ("tool_use", "tool_result"):
                 if row.call in calls:
                     self._calls[row.kind, row.call].rows.append(row)
-            elif row.kind in TEXTS or row.kind == "other":  # what no host reads is told by its bytes
+            elif row.kind in TEXTS or row.kind == "other":  # what no host reads is known by its bytes
                 if row.sha256 in sums:
                     self._by_sum[_role(row), row.sha256].rows.append(row)
                 if keys and (key := _key(row)) in keys:

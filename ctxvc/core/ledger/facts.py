@@ -1,6 +1,6 @@
 """What a call did, as a fact of its tool: which file, which lines, which pattern, which command.
 
-Told by the shape of the arguments, not by the host: a call with `old_string` and `new_string` is an edit under any
+The shape of the arguments decides, not the host: a call with `old_string` and `new_string` is an edit under any
 tool's name. Nothing here says that a call succeeded; only the recording does (`Row.error`).
 """
 

@@ -40,10 +40,10 @@ def _argument(body: bytes, ext: str) -> str:
     if value is not None:
         for name in _TELLING:
             match value.get(name):
-                case str(found) if found.strip():
-                    return found
-                case [str(), *_] as words:
-                    return " ".join(str(word) for word in words)
+                case str(text) if text.strip():
+                    return text
+                case [str(), *_] as arguments:
+                    return " ".join(map(str, arguments))
     return display.decode(body[:_HEAD])
 
 
@@ -53,6 +53,6 @@ def _first_text(body: bytes) -> str:
         return display.decode(body[:_HEAD])
     for item in value:
         match item:
-            case {"type": "text", "text": str(found)}:
-                return found
+            case {"type": "text", "text": str(text)}:
+                return text
     return ", ".join(str(item.get("type")) for item in value if isinstance(item, dict))

@@ -119,15 +119,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-#: What tells the window of a recorded session: the number in the recording itself, the model's name, a command in it
-#: that set the model, a count or a compaction that fits no other window, or the host's settings or table of models.
+#: Where the window of a recorded session comes from: the number in the recording itself, the model's name, a command
+#: in it that set the model, a count or a compaction that fits no other window, the host's settings or table of models.
 WindowSource = Literal["host", "name", "command", "count", "compaction", "settings", "models"]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The window of a recorded session in tokens, 0 if the recording tells none, and what tells it.
+    """The window of a recorded session in tokens, and where that number comes from; 0 if the recording has none.
 
-    `compacts` is the number of tokens at which its host compacts by itself; 0 if nothing tells it.
+    `compacts` is the number of tokens at which its host compacts by itself; 0 if it is not known.
     """
 
     tokens: int = 0
@@ -138,12 +138,11 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`ctxvc.json`: what a scope knows of itself.
 
-    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `window` is what the
-    model takes, where somebody said so (0: nobody did), `window_by` what of a recording told it (empty: a provider or
-    a person did), and `compacts` where the recorded host compacts by itself (0: not known); `ladder` are thresholds
-    that differ from the usual ones.
-    `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
-    newest cut: thinking and dashboards up to it have left for good.
+    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set). `window` is what the
+    model takes (0: not known), `window_by` where a recording has that from (empty: a provider or a person gave it), and
+    `compacts` where the recorded host compacts by itself (0: not known). `ladder` are thresholds that differ from the
+    usual ones. `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block
+    before the newest cut: thinking and dashboards up to it have left for good.
     `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
     session runs under, with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy
     last asked a model what should leave. `render` is the version of the rules by which a prompt is made of the scope

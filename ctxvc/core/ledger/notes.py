@@ -1,4 +1,4 @@
-"""What a note has beside its text: labels by which it is found again, and the blocks in whose place it stands."""
+"""A note's labels, by which a search finds it, and the blocks and groups that it supersedes."""
 
 from __future__ import annotations
 

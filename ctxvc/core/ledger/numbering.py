@@ -116,7 +116,7 @@ class Numbering:
         """The entry of what `settle` left of a message; none if nothing is left."""
         if not message.parts:
             return []
-        return [self._reply(message) if message.role == "assistant" else self._incoming(message, message.parts)]
+        return [self._reply(message) if message.role == "assistant" else self._incoming(message)]
 
     def interrupt(self, time: str = "") -> list[Entry]:
         """The entry that gives every open call an empty result, marked interrupted; none if no call is open."""
@@ -149,14 +149,14 @@ class Numbering:
             self._open_turn()
         return self._entry(message, message.parts)
 
-    def _incoming(self, message: Message, parts: Sequence[Part]) -> Entry:
-        aside = all(part.kind in ASIDE for part in parts)
+    def _incoming(self, message: Message) -> Entry:
+        aside = all(part.kind in ASIDE for part in message.parts)
         if self.complete and not aside:
             self._open_step()
-        human = any(speaks(part.kind, part.role, part.origin) for part in parts)
+        human = any(speaks(part.kind, part.role, part.origin) for part in message.parts)
         if (self.turn == 0 and self.step) or (human and self.turn_replied):
             self._open_turn()
-        entry = self._entry(message, parts)
+        entry = self._entry(message, message.parts)
         # What came in behind the end of a step is committed with what follows it.
         return msgspec.structs.replace(entry, done=False) if aside else entry
 

@@ -5,8 +5,8 @@ Objects").
 reply in it, with its calls and their results: a turn of a coding agent may have hundreds. `function:Read:12` is the
 call whose result is block B12, and `skill:pdf:14` a skill that was loaded into B14. The numbers are those of the
 ledger: a turn's, a step's, and a block's, which a session gives out once and never again. So a name means the same when
-other things leave, in a session that is opened again, and in a scope that inherits the block; and it is told from the
-rows alone, nothing is stored.
+other things leave, in a session that is opened again, and in a scope that inherits the block. It follows from the
+rows alone: nothing is stored.
 
 The paper writes names as tags into the messages and counts results by themselves. Here the names stand in an index
 behind the prompt, so that no message changes, and a result has the number that its stub has. Its skills have no form

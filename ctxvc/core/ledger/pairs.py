@@ -1,4 +1,4 @@
-"""Calls and their results: who answers whom. It depends on no state, so that it is the same before and after a plan."""
+"""Which result answers which call. No state of a block decides it, so it is the same before and after a plan."""
 
 from __future__ import annotations
 

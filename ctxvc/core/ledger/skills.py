@@ -1,6 +1,6 @@
 """Skills that a model has loaded: the instructions of a `SKILL.md`, which bind for as long as they are used.
 
-A skill is told from the rows alone: a call that names a `SKILL.md` and has more in its result than in its arguments, or
+A skill is known by the rows alone: a call that names a `SKILL.md` and has more in its result than in its arguments, or
 the text that Claude Code puts in for its tool `Skill`. Of a long path a row shows only the beginning; then the head of
 the file has the name.
 """
@@ -36,7 +36,7 @@ _LETTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A skill in a block: its name, and its path as far as the rows tell it."""
+    """A skill in a block: its name, and its path as far as the rows have it."""
 
     name: str
     path: str
@@ -138,7 +138,7 @@ def _name(name: str) -> str:
 
 
 class _Signs(NamedTuple):
-    """What of some rows tells of skills: the ids of calls, and the rows that tell without their call or result.
+    """The signs of skills in some rows: the ids of calls, and the rows that need no call or result to be one.
 
     `loads` is whether one of them may have been loaded here.
     """

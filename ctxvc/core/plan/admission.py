@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import msgspec
 
 from ctxvc.core import display as text
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt import stub as stubs
@@ -44,7 +43,6 @@ def admit(
     rows: Sequence[Row],
     texts: Mapping[str, str],
     used: int,
-    calls: Mapping[str, str],
     *,
     replacements: Mapping[str, str] = {},
     batch: int = 0,
@@ -52,16 +50,16 @@ def admit(
 ) -> Admitted:
     """The states and stubs in which new `rows` come in, beside a prompt of `used` counted tokens.
 
-    `texts` has the text of each result and of each human text, by block; `calls` the arguments of each result's call.
-    A result over the offload threshold is blocked, and shown with head and tail. If all together do not fit below the
-    guard with `spare` tokens beside them, the largest are blocked: shown in the same way, else with their size and
-    their beginning, else with their size only. `replacements` has texts, by block, that are shown instead of a preview.
-    Together the results cost at most `batch` tokens, as far as the largest can be offloaded (0: no such bound).
+    `texts` has the text of each result and of each human text, by block. A result over the offload threshold is
+    blocked, and shown with head and tail. If all together do not fit below the guard with `spare` tokens beside them,
+    the largest are blocked: shown in the same way, else with their size and their beginning, else with their size only.
+    `replacements` has texts, by block, that are shown instead of a preview. Together the results cost at most `batch`
+    tokens, as far as the largest can be offloaded (0: no such bound).
     """
     price = view.price
     incoming = {row.id: _paste(row, price) for row in rows}
     results = [
-        _Result(row, price.body(row), texts[row.id], calls.get(row.id, ""), view)
+        _Result(row, price.body(row), texts[row.id], view)
         for row in rows
         if row.kind == "tool_result" and row.id in texts
     ]
@@ -142,20 +140,15 @@ class _Result:
     row: Row
     tokens: int
     text: str
-    call: str
     view: View
 
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
-        truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
-        return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
+        return self._as("archived", previewed(self._stub(), self.text, self.view, self.tokens))
 
     def with_text(self, text: str) -> Row:
         """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
-        truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
-        return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
+        return self._as("archived", f"{self._stub()}\n{stubs.guarded(text)}")
 
     def previewed(self) -> Row:
         """Blocked, with as much of a preview as costs less than the block and than the offload threshold."""
@@ -170,6 +163,10 @@ class _Result:
     def unseen(self) -> Row:
         """Blocked, and not shown at all."""
         return self._as("blocked", self._blocked())
+
+    def _stub(self) -> str:
+        truncated = stubs.is_truncated(self.row)
+        return stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
 
     def _blocked(self) -> str:
         return stubs.blocked(self.row, tokens=self.tokens, way_back=self.view.handles)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from heapq import nlargest
 
 import msgspec
@@ -19,42 +18,28 @@ from ctxvc.core.view.view import View
 #: Characters of a candidate's name.
 NAME = 48
 
-#: What a result is worth in another's place: view, row → the larger, the sooner it may leave.
-Value = Callable[[View, Row], float]
-
 
 class Candidate(msgspec.Struct, frozen=True):
     """A result that may leave: the tool and the end of what it was called with, tokens as the provider counts, age.
 
-    `age` and `used` are in steps: since the result came, and since a later call or text last named something that is
-    in it; `used` is None if nobody knows.
+    `age` is in steps.
     """
 
     block: str
     name: str
     tokens: int
     age: int
-    used: int | None = None
 
     def __str__(self) -> str:
-        """`B33 Read paths.go, 974, 24 steps old, used 3r`."""
+        """`B33 Read paths.go, 974, 24 steps old`."""
         age = f"{self.age} step{'' if self.age == 1 else 's'} old"
-        used = "" if self.used is None else f", used {self.used}r"
-        return f"{self.block} {self.name}, {self.tokens:,}, {age}{used}"
+        return f"{self.block} {self.name}, {self.tokens:,}, {age}"
 
 
-def large_and_old(view: View, row: Row) -> float:
-    """Tokens × age in steps."""
-    return view.price.body(row) * (view.ledger.meta.counters.step - row.step)
+def candidates(view: View, limit: int) -> tuple[Candidate, ...]:
+    """At most `limit` results in the prompt that an agent may take out of it: by tokens × age in steps, most first.
 
-
-def candidates(
-    view: View, limit: int, *, value: Value = large_and_old, used: Mapping[str, int] = {}
-) -> tuple[Candidate, ...]:
-    """At most `limit` results in the prompt, best first, that an agent may take out of it.
-
-    Those of the newest step, pinned and protected ones, and those of less than `LEAST` tokens stay. `used` has, by
-    block, the step in which it was last used.
+    Those of the newest step, pinned and protected ones, and those of less than `LEAST` tokens stay.
     """
     ledger = view.ledger
     latest, stays, step = latest_step(ledger), protected(ledger), ledger.meta.counters.step
@@ -64,14 +49,13 @@ def candidates(
         for row in rows
         if row.step < latest and row.id not in stays and view.price.body(row) >= LEAST
     )
-    best = nlargest(limit, free, key=lambda row: (value(view, row), -row.number)) if limit > 0 else []
+    best = nlargest(limit, free, key=lambda row: (view.price.body(row) * (step - row.step), -row.number))
     return tuple(
         Candidate(
             block=row.id,
             name=_name(view, row),
             tokens=view.part(view.price.body(row)),
             age=step - row.step,
-            used=step - used[row.id] if row.id in used else None,
         )
         for row in best
     )

@@ -206,6 +206,11 @@ class LedgerDraft:
         groups.sort(key=lambda group: group_number(group.id))
         return tuple(rows), tuple(groups)
 
+    def after(self) -> Ledger:
+        """The ledger with what has changed."""
+        rows, groups = self.changed()
+        return self.ledger.with_rows(rows).with_groups(groups)
+
     # --- stubs and groups
 
     def stub(self, row: Row, index: str = "") -> str:
@@ -275,7 +280,7 @@ class LedgerDraft:
         inside = self.inside(name)
         group = msgspec.structs.replace(group, label=one_line(label or summary, stubs.INDEX) or self.label(inside))
         if summary:
-            group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
+            group = msgspec.structs.replace(group, stub=stubs.summary(summary))
         content = ""
         if not (label or summary):
             self._rooms[name] = _room(self.tokens(inside), before, self.budget)
@@ -379,7 +384,7 @@ class LedgerDraft:
         """The blocks leave their groups. A group that is emptied goes, one that stays gets a stub with its new size."""
         leaving: dict[str, set[str]] = {}
         blocks = list(blocks)
-        around = {name for block in blocks for name in self._enclosing(self.rows[block].group)}
+        around = {name for block in blocks for name in self.enclosing(self.rows[block].group)}
         labels = {name: self.label(self.inside(name)) for name in around}
         for block in blocks:
             row = self.rows[block]
@@ -405,7 +410,7 @@ class LedgerDraft:
             if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
 
-    def _enclosing(self, name: str) -> Iterator[str]:
+    def enclosing(self, name: str) -> Iterator[str]:
         """The group and all groups around it."""
         seen: set[str] = set()
         while name in self.groups and name not in seen:

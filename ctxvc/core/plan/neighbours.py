@@ -10,7 +10,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 
-#: Tokens of blocks that become one group, at least and as a share of the budget: a larger group is told of by itself.
+#: Tokens of blocks that become one group, at least and as a share of the budget: a larger group keeps its own stub.
 _TOGETHER = 1_000
 _SHARE = 0.1
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ctxvc.core.plan.timing import USUAL, Timing
+from ctxvc.core.plan.timing import USUAL
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,25 +29,15 @@ RECORDED = Summary()
 CALLS = 50
 
 
-def lossless(after: int, *, calls: int = CALLS, timing: Timing = USUAL) -> float:
-    """The cost of a prompt of `after` tokens that is written once and read in so many calls."""
-    return after * (timing.write_price + timing.read_price * calls)
+def lossless(after: int) -> float:
+    """The cost of a prompt of `after` tokens that is written once and read in `CALLS` calls."""
+    return after * (USUAL.write_price + USUAL.read_price * CALLS)
 
 
-def summarised(
-    before: int, *, cold: bool = False, calls: int = CALLS, summary: Summary = RECORDED, timing: Timing = USUAL
-) -> float:
-    """The cost of a host's summary of a prompt of `before` tokens, which a model reads and answers, and of the calls.
-
-    `cold`: the provider has the prompt in no cache any more.
-    """
-    reading = before * (timing.write_price if cold else timing.read_price)
-    return reading + summary.written * summary.output_price + lossless(summary.prompt, calls=calls, timing=timing)
-
-
-def alone(before: int, *, cold: bool = False, calls: int = CALLS, timing: Timing = USUAL) -> float:
-    """The cost of leaving a prompt of `before` tokens as it is."""
-    return before * (timing.read_price * calls + (timing.write_price - timing.read_price if cold else 0.0))
+def summarised(before: int, summary: Summary = RECORDED) -> float:
+    """The cost of a host's summary of a prompt of `before` tokens that the provider's cache has, and of the calls
+    after it."""
+    return before * USUAL.read_price + summary.written * summary.output_price + lossless(summary.prompt)
 
 
 #: The smallest prompt whose compaction pays: below, what a host's summary would leave is no smaller.
@@ -56,14 +46,10 @@ LEAST = 60_000
 _SMALLER = 0.6
 
 
-def break_even(before: int, *, cold: bool = False, calls: int = CALLS, summary: Summary = RECORDED) -> int:
-    """The largest prompt, kept verbatim, that costs no more than a host's summary of `before` tokens."""
-    return int(summarised(before, cold=cold, calls=calls, summary=summary) / lossless(1, calls=calls))
-
-
 def target(before: int) -> int:
-    """The tokens to which a prompt of `before` tokens is brought: as many as pay, or a share where none would."""
-    return break_even(before) if before >= LEAST else int(before * _SMALLER)
+    """The tokens to which a prompt of `before` tokens is brought: the most that costs no more than a host's summary of
+    it; of a small one, whose compaction never pays, a share."""
+    return int(summarised(before) / lossless(1)) if before >= LEAST else int(before * _SMALLER)
 
 
 def beside_summary(before: int, after: int, recorded: int) -> float:
@@ -74,4 +60,4 @@ def beside_summary(before: int, after: int, recorded: int) -> float:
     """
     least = before - recorded + RECORDED.written
     summary = RECORDED if before >= LEAST else msgspec.structs.replace(RECORDED, prompt=least)
-    return lossless(after) / summarised(before, summary=summary)
+    return lossless(after) / summarised(before, summary)

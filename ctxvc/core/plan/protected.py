@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from itertools import chain
 
 from ctxvc.core.ledger import wire
@@ -17,16 +16,21 @@ from ctxvc.core.ledger.skills import newest_step, skills, unused
 INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
 
 
-def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[str]:
+_names_file = re.compile(
+    rf"(?<![\w.-])(?:{'|'.join(map(re.escape, INSTRUCTIONS))})(?![\w-]|\.\w)", re.IGNORECASE
+).search
+
+
+def protected(ledger: Ledger) -> frozenset[str]:
     """The blocks of the latest step that has a reply, the human messages that opened the current turn, the session's
-    first human message, what instruction files of these `names` said, and the skills in use."""
-    return ledger.derived(_protected, names)
+    first human message, what instruction files say, and the skills in use."""
+    return ledger.derived(_protected)
 
 
-def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
+def _protected(ledger: Ledger) -> frozenset[str]:
     unbound = unused(ledger)
-    instructions = [row for row in _instructions(ledger, tuple(names)) if row.id not in unbound]
-    in_use = (skill.row for skill in skills(ledger) if names and skill.row.id not in unbound)
+    instructions = [row for row in _instructions(ledger) if row.id not in unbound]
+    in_use = (skill.row for skill in skills(ledger) if skill.row.id not in unbound)
     rows = (*latest_step(ledger), *_human_requests(ledger), *instructions, *in_use)
     return frozenset(row.id for row in rows)
 
@@ -48,38 +52,25 @@ def _human(rows: tuple[Row, ...]) -> list[Row]:
     return [row for row in rows if is_human(row.role, row.origin) and row.kind != "note"]
 
 
-def _instructions(ledger: Ledger, names: tuple[str, ...]) -> Iterator[Row]:
-    if not names:
-        return
+def _instructions(ledger: Ledger) -> Iterator[Row]:
+    """What instruction files say: the results of calls that name one, and what the client put in of one."""
     calls: set[str] = set()  # the ids of the calls that name such a file
-    for row in chain.from_iterable(ledger.by_segment(_naming(names))):
+    for row in chain.from_iterable(ledger.by_segment(_naming)):
         if row.kind == "tool_use":
             calls.add(row.call)
         else:
             yield row
     latest: dict[str, Row] = {}
-    names_file = _name_search(names)
     for row in calls_and_results(ledger, calls) if calls else ():
         if row.kind == "tool_use":
             latest[row.call] = row
-        elif row.call in latest and row.kind == "tool_result" and names_file(latest[row.call].label):
+        elif row.call in latest and row.kind == "tool_result" and _names_file(latest[row.call].label):
             yield row
 
 
-@cache
-def _naming(names: tuple[str, ...]) -> Callable[[tuple[Row, ...]], list[Row]]:
+def _naming(rows: tuple[Row, ...]) -> list[Row]:
     """Which rows name such a file: calls, and what the client put in."""
-    names_file = _name_search(names)
-
-    def naming(rows: tuple[Row, ...]) -> list[Row]:
-        return [row for row in rows if row.kind != "tool_result" and names_file(_naming_text(row))]
-
-    return naming
-
-
-@cache
-def _name_search(names: tuple[str, ...]) -> Callable[[str], object]:
-    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-]|\.\w)", re.IGNORECASE).search
+    return [row for row in rows if row.kind != "tool_result" and _names_file(_naming_text(row))]
 
 
 def _naming_text(row: Row) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Ledger
 from ctxvc.core.plan import protected, rollup
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
@@ -34,17 +34,14 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     protect = protected.protected(view.ledger) if protect is None else protect
     rehearser = Rehearser(view, plan, draft, protect, total=before)
     actions = [applied for action in plan.actions if (applied := rehearser.act(action)).targets]
-    rows, groups = draft.changed()
-    after = view.ledger.with_rows(rows).with_groups(groups)
+    after = draft.after()
     rolled: tuple[Group, ...] = ()
     if roll_up or (plan.rolls_up and rollup.pays(view, outline(after))):
         rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect, previews=plan.pressure)
-        if rolled:
-            rows, groups = draft.changed()
-            after = view.ledger.with_rows(rows).with_groups(groups)
-    if _name(view, rows, draft, after):
-        rows, groups = draft.changed()
-        after = view.ledger.with_rows(rows).with_groups(groups)
+        after = draft.after() if rolled else after
+    if _name(view, draft, after):
+        after = draft.after()
+    rows, groups = draft.changed()
     return Rehearsal(
         plan=plan,
         after=after,
@@ -58,13 +55,13 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     )
 
 
-def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) -> bool:
+def _name(view: View, draft: LedgerDraft, after: Ledger) -> bool:
     """Names in the stubs of new groups, as far as all stubs together cost no more than a batch may leave.
 
     None in a small window, where every token counts.
     """
     soft_limit = view.budget.soft_limit
-    if soft_limit < NAMES_FROM or not any(row.group for row in rows):
+    if soft_limit < NAMES_FROM or not any(row.group for row in draft.changed()[0]):
         return False
     slots = outline(after)
     stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))

@@ -212,8 +212,8 @@ def _insides(outer: Outermost, parts: Iterable[_Part]) -> list[_Inside]:
 
 
 def _depends(draft: LedgerDraft, row: Row, step: Sequence[Row]) -> bool:
-    """Whether more than a part's terms, rows and groups decides on a block: an answer to come, a skill that is told of,
-    or a call elsewhere."""
+    """Whether more than a part's terms, rows and groups decides on a block: an answer to come, a skill that its
+    stub names, or a call elsewhere."""
     if row.kind == "tool_use":
         return row.id not in draft.results
     if row.kind != "tool_result" or not row.present:

@@ -13,9 +13,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
 from ctxvc.core.ledger.objects import NAME, alike, object_of, objects
+from ctxvc.core.ledger.pairs import is_interrupted
 from ctxvc.core.plan.plan import Problem, RefusalReason
 from ctxvc.core.prompt.stub import escaped
 
@@ -55,7 +55,7 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
     other: list[str] = []
     for name, checksum in dict.fromkeys(selectors.single):
         actual = _checksum(name, ledger) if checksum else ""
-        if not _exists(name, ledger):
+        if not (name in ledger.groups if name.startswith("G") else ledger.get(name)):
             missing.append(name)
         elif not actual.startswith(checksum):
             other.append(f"{name}@{checksum}")
@@ -100,7 +100,7 @@ def _of_calls(ledger: Ledger) -> dict[str, Row]:
     for row in ledger.rows():
         if row.call and row.kind == "tool_use":
             calls[row.call] = row
-        elif row.call and row.kind == "tool_result" and wire.own_metadata(row.extra).get("interrupted") is not True:
+        elif row.call and row.kind == "tool_result" and not is_interrupted(row):
             results[row.call] = row
     return calls | results
 
@@ -165,10 +165,6 @@ def _merged(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, 
         current = letter, first, last
     if current:
         yield current
-
-
-def _exists(name: str, ledger: Ledger) -> bool:
-    return name in ledger.groups if name.startswith("G") else ledger.get(name) is not None
 
 
 def _checksum(name: str, ledger: Ledger) -> str:

@@ -127,7 +127,7 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     return reckoned.moment(f"{leaves}, which {saves} than it costs", now=reckoned.benefit > 0)
 
 
-def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
+def cuts_at_turn(view: View) -> tuple[int, ...]:
     """`cuts` as a turn's start makes them: with a new one only if it saves more than the cache that it breaks.
 
     A cut takes away thinking and dashboards, and the prefix breaks at the first of them. A batch that leaves anyway
@@ -137,20 +137,20 @@ def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
     cuts = cut.at_turn(ledger)
     if cuts == ledger.meta.cuts:
         return cuts  # nothing would leave
-    if ledger.meta.render < 2 or view.idle > timing.lifetime or cut_pays(view, cuts, timing):
+    if ledger.meta.render < 2 or view.idle > USUAL.lifetime or cut_pays(view, cuts):
         return cuts
     return ledger.meta.cuts
 
 
-def cut_pays(view: View, cuts: tuple[int, ...], timing: Timing = USUAL) -> bool:
+def cut_pays(view: View, cuts: tuple[int, ...]) -> bool:
     """Whether the thinking and dashboards that `cuts` take away cost more in the calls of a turn than the cut does."""
     ledger = view.ledger
     now, after = outline(ledger), outline(ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts)))
     at = _first_difference(now, after)
     rewritten = sum(cost_of(slot, view.price) for slot in after[at:])
     leaving = sum(cost_of(slot, view.price) for slot in now[at:]) - rewritten
-    saved = leaving * timing.read_price * calls_a_turn(ledger)
-    return saved > rewritten * (timing.write_price - timing.read_price)
+    saved = leaving * USUAL.read_price * calls_a_turn(ledger)
+    return saved > rewritten * (USUAL.write_price - USUAL.read_price)
 
 
 def calls_a_turn(ledger: Ledger) -> float:

@@ -36,10 +36,10 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
     _add_halves(after, now, rows)
     groups = dict(now.groups)
     for name in sorted(before.groups.keys() | after.groups.keys(), key=_number):
-        was_group, then_group, held_group = before.groups.get(name), after.groups.get(name), now.groups.get(name)
+        was_group, then_group, group = before.groups.get(name), after.groups.get(name), now.groups.get(name)
         if was_group is None or was_group == then_group:
             continue
-        if then_group and held_group and held_group.group != then_group.group and then_group.group:
+        if then_group and group and group.group != then_group.group and then_group.group:
             problems.append(_stale(name, "it has been moved since"))
         else:
             groups[name] = was_group

@@ -9,16 +9,16 @@ work is about now, then what kind of work the block is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, filterfalse
 from math import sqrt
 from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.view.budget import is_narrow
 from ctxvc.core.view.view import View
@@ -234,7 +234,7 @@ class _Bench:
         """The item leaves: its words stand in one block less. Gives what may leave now, and could not before."""
         for row in item.rows:
             if row.present:
-                own = of_row(self._view.ledger, row, self._view.words)
+                own = words_of(self._view.ledger, row, self._view.words)
                 # A loop in Python takes twice as long, and a Counter's own `update` would add.
                 dict.update(self.count, zip(own, map((-1).__add__, map(self.count.__getitem__, own)), strict=True))
         if not item.stubbed:
@@ -267,7 +267,7 @@ class _Bench:
         stands = stands or (LINE if self._runs[rows[0].id] in self._begun else GROUP)
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
-        every = [of_row(ledger, row, text) for row in rows if row.present]
+        every = [words_of(ledger, row, text) for row in rows if row.present]
         own_words = every[0] if len(every) == 1 else tuple(dict.fromkeys(chain.from_iterable(every)))
         weight = max(map(self._weight, rows)) * self._at_work(rows[0], own_words)
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
@@ -290,3 +290,75 @@ class _Bench:
         if row.kind == "tool_use" and kind != "todo":
             weight *= max(1.0, self._least_of_calls / WEIGHTS[kind])
         return sqrt(weight)
+
+
+# --- the words of blocks
+
+#: A name of four letters or more, or a number of four digits or more. Linear in the text.
+_WORD = re.compile(r"[A-Za-z_]\w{3,}|\d{4,}")
+#: The same where a text has no other signs, in half the time.
+_ASCII_WORD = re.compile(_WORD.pattern, re.ASCII)
+#: Characters of a text whose words are looked at.
+_READ = 400_000
+#: A word that more blocks hold than this is no sign that one of them was used.
+COMMON = 12
+_MEDIA = frozenset({"image", "document"})
+
+#: A block's text.
+Text = Callable[[Row], str]
+
+
+def vocabulary(text: str) -> tuple[str, ...]:
+    """The words of a text, each once: identifiers and parts of paths, and long numbers."""
+    word = _ASCII_WORD if text.isascii() else _WORD
+    return tuple(dict.fromkeys(word.findall(text, 0, _READ)))
+
+
+def words_of(ledger: Ledger, row: Row, text: Text) -> tuple[str, ...]:
+    """The words of a block's body; none of an image's or document's. Worked out once for each checksum."""
+    cache = ledger.cache_of(words_of)
+    own: tuple[str, ...] | None = cache.get(row.sha256)
+    if own is None:
+        names = ledger.cache_of(vocabulary)  # a word of many blocks is one value
+        plain = () if row.kind in _MEDIA and row.ext != "json" else vocabulary(text(row))
+        own = cache[row.sha256] = tuple(map(names.setdefault, plain, plain))
+    return own
+
+
+def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str, int]:
+    """block → the step of its last use, of those in the prompt that were used.
+
+    A block is used where a later call or text of the model names a word that no newer block in the prompt holds.
+    `count` says how many blocks of the prompt hold a word; words in more than `COMMON` don't count.
+    """
+    newest: dict[str, str] = {}
+    used: dict[str, int] = {}
+    common = {word for word, blocks in count.items() if blocks > COMMON}
+    for row in ledger.rows():
+        if row.kind in CUT or not (row.present or (newest and row.role == "assistant")):
+            continue
+        own = [*filterfalse(common.__contains__, words_of(ledger, row, text))]
+        if row.role == "assistant":
+            used |= dict.fromkeys(filter(None, map(newest.get, own)), row.step)
+        if row.present:
+            newest |= dict.fromkeys(own, row.id)
+    return used
+
+
+def named_since(ledger: Ledger, text: Text, step: int) -> frozenset[str]:
+    """The words of the model's replies, thinking aside, from that step on, also of those that left the prompt."""
+    reply_words: set[str] = set()
+    for row in ledger.backwards():
+        if row.step < step:
+            break
+        if row.role == "assistant" and row.kind not in CUT:
+            reply_words.update(words_of(ledger, row, text))
+    return frozenset(reply_words)
+
+
+def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
+    """word → how many of these blocks hold it."""
+    count: Counter[str] = Counter()
+    for row in rows:
+        count.update(words_of(ledger, row, text))
+    return count

@@ -92,7 +92,7 @@ class Rehearser:
             row = self.draft.rows.get(target)
             around = group.group if group else row.group if row and not row.present else ""
             if around in self.draft.groups:
-                if not set(self._enclosing(around)) & set(targets):
+                if not set(self.draft.enclosing(around)) & set(targets):
                     self._drop(action, target, "gone", f"it is already in {around}")
             elif group and not any(one.state in ("archived", "blocked") for one in self.draft.inside(target)):
                 self._drop(action, target, "stale", "none of its blocks is archived any more")
@@ -101,14 +101,6 @@ class Rehearser:
             elif row and self._allowed(action, row):
                 units.append((target, LedgerDraft.level(row)))
         return units
-
-    def _enclosing(self, name: str) -> Iterator[str]:
-        """The group and all groups around it."""
-        seen: set[str] = set()
-        while name in self.draft.groups and name not in seen:
-            seen.add(name)
-            yield name
-            name = self.draft.groups[name].group
 
     def _is_news(self, action: Action, unit: str) -> bool:
         """Whether the index text adds something to the stub."""

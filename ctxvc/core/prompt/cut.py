@@ -20,7 +20,7 @@ def is_cut(row: Row, meta: Meta) -> bool:
 
 
 def at_end(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
-    """`cuts` with one behind the newest block; as they are where nothing would leave, and none is `due` even so."""
+    """`cuts` with one behind the newest block; unchanged where nothing would leave, unless one is `due` anyway."""
     last = ledger.last()
     return _cut(ledger, last.number if last else 0, due=due)
 

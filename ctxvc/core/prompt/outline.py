@@ -315,7 +315,7 @@ def _places_of(
 ) -> list[_Place]:
     """The places of rows that each would show this if they stood alone."""
     places: list[_Place] = []
-    silent: set[str] = set()  # groups whose stub has been told, or that have none
+    silent: set[str] = set()  # groups whose stub stands already, or that have none
     calls = True  # whether calls of a reply may stand before this
     for slot in slots:
         row, group = slot.row, None
@@ -491,8 +491,8 @@ def _item_text(item: Any) -> str:
     match item:
         case str():
             return item
-        case {"text": str(words)}:
-            return words
+        case {"text": str(value)}:
+            return value
         case {"type": "image" | "document" as kind}:
             return f"[{kind}]"
     return text.decode(wire.compact(item))

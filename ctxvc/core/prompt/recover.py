@@ -15,7 +15,7 @@ import msgspec
 from ctxvc.core import display as text
 from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of
 from ctxvc.core.prompt import json_path, stub
 from ctxvc.errors import BadInput, Phrase, Refused, render
 from ctxvc.phrases import PYTHON
@@ -361,8 +361,8 @@ def _item(row: Row, item: object) -> str:
     match item:
         case str():
             return item
-        case {"type": "text", "text": str(words)}:
-            return words
+        case {"type": "text", "text": str(value)}:
+            return value
         case {"type": "image" | "document" as kind, "source": {"data": {"file": str(name)}}} if name in row.files:
             return f"[{kind} {row.id}-{name}]"
     return text.decode(wire.compact(item))
@@ -388,7 +388,7 @@ def _quoted(source: str) -> str:
 
 def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
     if inner := ledger.groups.get(member):
-        blocks = list(_blocks(inner, ledger))
+        blocks = [row for block in dict.fromkeys(blocks_of(ledger.groups, member)) if (row := _row(block, ledger))]
         size = sum(map(tokens, blocks))
         label = stub.escaped(inner.label, stub.INDEX)
         return f"{inner.id}  group of {len(blocks)} blocks, {size:,} tokens: {label}; recover {inner.id}"
@@ -396,22 +396,9 @@ def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
     if row is None:
         return f"{member}  not in this scope"
     tool = f" of {stub.escaped(row.tool, 60)}" if row.tool else ""
-    return f"{row.handle}  {row.kind}{tool}, {tokens(row):,} tokens: {_index(row)}"
-
-
-def _blocks(group: Group, ledger: Ledger) -> list[Row]:
-    """The blocks in a group and in the groups within it, each once."""
-    blocks: dict[str, Row] = {}
-    waiting, seen = [group.id], {group.id}
-    while waiting:
-        for member in ledger.groups[waiting.pop()].members:
-            if member in ledger.groups:
-                if member not in seen:
-                    seen.add(member)
-                    waiting.append(member)
-            elif row := _row(member, ledger):
-                blocks[row.id] = row
-    return list(blocks.values())
+    index = stub.index(row)
+    description = stub.escaped(index, SHOWN) if index else stub.escaped(row.label, stub.INDEX)
+    return f"{row.handle}  {row.kind}{tool}, {tokens(row):,} tokens: {description}"
 
 
 def _row(member: str, ledger: Ledger) -> Row | None:
@@ -419,10 +406,3 @@ def _row(member: str, ledger: Ledger) -> Row | None:
         return ledger.get(member)
     except ValueError:
         return None  # a damaged list of members
-
-
-def _index(row: Row) -> str:
-    """The index text of a block's own stub, else its label."""
-    if index := stub.index(row):
-        return stub.escaped(index, SHOWN)
-    return stub.escaped(row.label, stub.INDEX)

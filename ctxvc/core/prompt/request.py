@@ -301,7 +301,7 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parameters(body: bytes) -> Mapping[str, bytes]:
-    """The top-level fields of a body that are parameters: name → JSON. None for a body that is no JSON object."""
+    """The top-level fields of a body that are parameters, name → JSON; empty for a body that is no JSON object."""
     try:
         fields = _decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Stubs: the short text that stands where a block or a group left the prompt. Written once, kept in the row.
 
-And how every text of ours in a prompt is told from what was recorded.
+And how every text of ours in a prompt differs from what was recorded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGINNING = "[nothing before this is in the prompt]"
 
 #: How a text of ours begins: a stub, a mask, a dashboard, one of the words above, a note on a change of scope.
 _BEGINNINGS = r"(?:archived|masked|pruned|blocked|deleted) [BG][0-9]|dashboard\b|[→←] |" + "|".join(
-    re.escape(words[1:]) for words in (INTERRUPTED, FAILED, BEGINNING)
+    re.escape(text[1:]) for text in (INTERRUPTED, FAILED, BEGINNING)
 )
 _OURS = re.compile(rf"\[(?={_BEGINNINGS})", re.IGNORECASE)
 #: The same where results have tags (`tag.SINCE`): with the beginning of one, and what looks like it.
@@ -125,9 +125,9 @@ def tombstone(row: Row, reason: str, *, way_back: bool = True) -> str:
     return f"[deleted {_name(row, way_back=way_back)}: {escaped(reason, INDEX)}]"
 
 
-def summary(header: str, text: str) -> str:
-    """The stub of a summarised group: its header, then the summary. It may have lines, but it cannot forge."""
-    return f"{header}\n{guarded(display.visible_controls(text))}"
+def summary(text: str) -> str:
+    """A summary as it stands below the first line of its group's stub. It may have lines, but it cannot forge."""
+    return f"\n{guarded(display.visible_controls(text))}"
 
 
 def is_summary(stub: str) -> bool:

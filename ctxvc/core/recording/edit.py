@@ -1,5 +1,5 @@
-"""What a host's edit of a message, its silence on one, or its compaction makes of blocks: what is in the prompt, not
-their bytes."""
+"""What becomes of blocks in the prompt where a host edits a message, does not send one, or compacts. No byte of a
+body changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
 
 
 def withdrawn(ledger: Ledger, parts: Sequence[Part]) -> list[Row]:
-    """The rows of what came in since the newest reply, as they are where the host did not send these parts."""
+    """The rows of `parts`, out of the prompt: what came in since the newest reply and the host did not send."""
     if not parts:
         return []
     unsent = Counter((part.role, part.kind, hashlib.sha256(part.body).hexdigest()) for part in parts)

@@ -133,7 +133,7 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the file was not taken as it stands. `line` is 1-based; 0 if no line can be named."""
+    """A part of the file that was left out or changed, and why. `line` is 1-based; 0 if no line can be named."""
 
     text: str
     line: int = 0

@@ -177,7 +177,12 @@ class _Draft:
             for name, group in self._ledger.groups.items()
             if not group.group and name not in stubs and self._groups.get(name, group).members
         }
-        staying = {name for name, group in outer.items() if not all(map(self._leaves(rows), group.summary))}
+        leaving = {row.id for row in rows}
+        staying = {
+            name
+            for name, group in outer.items()
+            if any(block not in leaving and self._ledger[block].present for block in group.summary)
+        }
         unplaced: list[str] = [*(outer.keys() - staying), *(row.id for row in rows)]
         unplaced.sort(key=self._first)
         moves = _moves(added)
@@ -190,10 +195,6 @@ class _Draft:
             unplaced = unplaced[until:]
         if not moves:
             self._gather(unplaced, (), "")
-
-    def _leaves(self, rows: Sequence[Row]) -> Callable[[str], bool]:
-        leaving = {row.id for row in rows}
-        return lambda block: block in leaving or not self._ledger[block].present
 
     def _first(self, member: str) -> int:
         """The number of a block, or of the first block in a group."""

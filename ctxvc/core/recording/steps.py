@@ -165,7 +165,7 @@ class Gatherer:
         if message.role == "assistant":
             same = bool(step.reply and message.reply and step.reply[-1].reply == message.reply)
             if not message.parts and not same:
-                return  # usage that was told late, of a reply that is closed
+                return  # usage that was reported late, of a reply that is closed
             if step.reply and not same:
                 yield from self._close(scope)
                 step = self._at(scope)

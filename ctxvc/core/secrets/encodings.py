@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ctxvc.core.secrets.redact import any_of
+from ctxvc.core.patterns import any_of
 
 #: Of a text with fewer bytes no encoded form is looked for: digits of checksums would be taken for it.
 SHORTEST = 6
@@ -102,15 +102,15 @@ class Search:
         if json:
             yield _by_line(data, _UNUSUAL, lambda line: self._in_json(line, json - 1, url))
         if self._blank and url == _DEPTH["url"] and b"+" in data:  # a form's: its plus signs are written %2B
-            yield self._in_view(data, View.of(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
+            yield self._in_view(data, View(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
         if url:
             yield _by_line(data, _PERCENT, lambda line: self._in_url(line, url - 1))
 
     def _in_json(self, line: bytes, json: int, url: int) -> Iterator[Edit]:
-        return self._in_view(line, View.of(line, _ESCAPE, _unescaped), bytes, json, url)
+        return self._in_view(line, View(line, _ESCAPE, _unescaped), bytes, json, url)
 
     def _in_url(self, line: bytes, url: int) -> Iterator[Edit]:
-        return self._in_view(line, View.of(line, _PERCENT, _unquoted), quoted, 0, url)
+        return self._in_view(line, View(line, _PERCENT, _unquoted), quoted, 0, url)
 
     def _in_view(
         self, data: bytes, view: View, encode: Callable[[bytes], bytes], json: int, url: int
@@ -213,25 +213,21 @@ class Search:
 class View:
     """Decoded bytes, with the source position of each."""
 
-    def __init__(self, data: bytes, escapes: list[tuple[int, int, int, int]]) -> None:
-        """`escapes` are offset and size of a piece that was decoded, here and in the source; the rest is as it was."""
-        self.data = data
-        self._escapes = escapes
-        self._starts = [escape[0] for escape in self._escapes]
-
-    @classmethod
-    def of(cls, data: bytes, pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]) -> View:
+    def __init__(self, data: bytes, pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]) -> None:
         """The view of data with each match of a pattern decoded."""
-        pieces, escapes, at, size = [], [], 0, 0
+        pieces, at, size = [], 0, 0
+        #: Offset and size of each piece that was decoded, here and in the source; the rest is as it was.
+        self._escapes: list[tuple[int, int, int, int]] = []
         for match in pattern.finditer(data):
             start, end = match.span()
             piece = decode(match)
             pieces += [data[at:start], piece]
             size += start - at
-            escapes.append((size, len(piece), start, end - start))
+            self._escapes.append((size, len(piece), start, end - start))
             size += len(piece)
             at = end
-        return cls(b"".join((*pieces, data[at:])), escapes)
+        self.data = b"".join((*pieces, data[at:]))
+        self._starts = [escape[0] for escape in self._escapes]
 
     def source(self, edit: Edit) -> Edit:
         """An edit of the view as one of its source: what was decoded as one goes as one."""

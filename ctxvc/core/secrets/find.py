@@ -12,8 +12,8 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping
 from string import ascii_letters, digits
 
+from ctxvc.core.patterns import any_of
 from ctxvc.core.secrets import rules
-from ctxvc.core.secrets.alternatives import any_of
 from ctxvc.core.secrets.rules import Rule
 
 #: Between which two offsets in bytes a secret stands, and its kind.

@@ -18,14 +18,10 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Row
-from ctxvc.core.recording.events import Compacted, Edited, Event, Opened, Said, Warned
-from ctxvc.core.secrets import alternatives
+from ctxvc.core.recording.events import Opened, Warned
 
 #: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
 Mac = Callable[[bytes], str]
-
-#: A pattern that finds each of some words.
-any_of = alternatives.any_of
 
 MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
 
@@ -57,7 +53,7 @@ class Finding(NamedTuple):
     kind: str
 
 
-#: Finds secrets in a text besides those that the rules know, in any order. What it raises is told to whoever asked.
+#: Finds secrets in a text besides those that the rules know, in any order. What it raises, every caller raises.
 Scan = Callable[[bytes], Sequence[Finding]]
 
 
@@ -245,25 +241,6 @@ class Redactor:
             if (stub, label) == (group.stub, group.label)
             else msgspec.structs.replace(group, stub=stub, label=label)
         )
-
-    def event(self, event: Event) -> Event:
-        """An importer's event, redacted."""
-        match event:
-            case Said():
-                message = self.message(event.message)
-                return event if message is event.message else msgspec.structs.replace(event, message=message)
-            case Compacted():
-                summary, detail = tuple(map(self.message, event.summary)), self.value(event.detail)
-                prompt = tuple(map(self.message, event.prompt))
-                return msgspec.structs.replace(event, summary=summary, prompt=prompt, detail=detail)
-            case Edited():
-                message = self.message(Message(role="user", parts=event.parts))
-                return msgspec.structs.replace(event, parts=message.parts)
-            case Opened():
-                return self.opened(event)
-            case Warned():
-                return self.warned(event)
-        return event
 
     def opened(self, event: Opened) -> Opened:
         texts = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}

@@ -22,8 +22,12 @@ def redacted(unit: Unit, redactor: Redactor) -> Unit:
         case Step():
             messages, unsent = tuple(map(redactor.message, unit.messages)), tuple(map(redactor.part, unit.unsent))
             return msgspec.structs.replace(unit, messages=messages, unsent=unsent)
-        case Compaction() | Edit():
-            event = redactor.event(unit.event)
-            assert isinstance(event, type(unit.event))
-            return msgspec.structs.replace(unit, event=event)
+        case Compaction(event=event):
+            messages, prompt = (tuple(map(redactor.message, part)) for part in (event.summary, event.prompt))
+            detail = redactor.value(event.detail)
+            compacted = msgspec.structs.replace(event, summary=messages, prompt=prompt, detail=detail)
+            return msgspec.structs.replace(unit, event=compacted)
+        case Edit(event=event):
+            parts = tuple(map(redactor.part, event.parts))
+            return msgspec.structs.replace(unit, event=msgspec.structs.replace(event, parts=parts))
     return unit

@@ -67,13 +67,12 @@ _TRIES = 5
 
 
 class LastShown(msgspec.Struct, frozen=True):
-    """The dashboard that the model saw last: its form, the percentage, and the ledger whose rows it listed.
+    """The dashboard that the model saw last: the percentage of the budget, and the ledger whose rows it listed.
 
     `ledger` is None if no longer known, as after a session was opened again. `reminded` says that the agent was
     reminded to note what it learned, and has not done so yet.
     """
 
-    kind: Kind
     percent: int
     ledger: Ledger | None = None
     reminded: bool = False
@@ -84,7 +83,7 @@ def shown_after(
 ) -> LastShown:
     """The state after a dashboard of this kind. One line lists no row, so the ledger listed before it stays."""
     listed_ledger = ledger if kind not in ("reminder", "line") else last.ledger if last else None
-    return LastShown(kind, dashboard.percent, listed_ledger, reminded)
+    return LastShown(dashboard.percent, listed_ledger, reminded)
 
 
 def crossed(last: LastShown | None, dashboard: Dashboard, thresholds: Sequence[int]) -> int:

@@ -35,7 +35,7 @@ class RecoveredFiles:
         return self._store / path
 
     def remove(self) -> None:
-        """The files are gone, and so are those of owners who were killed."""
+        """Removes the owner's files, if it can."""
         if self._folder:
             with suppress(OSError):
                 contained.remove_tree(self._store, self._folder)

@@ -49,7 +49,7 @@ _NO_LEDGER = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to write: the ledger before and after it, from which its files follow; of no scope's, neither.
+    """A commit to write. Its files follow from the ledgers before and after it; a commit of no scope has none of them.
 
     `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
     this writer's last commit to `ref`, or begins a history. `files` are paths besides the ledger's own; `without` names

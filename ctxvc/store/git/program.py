@@ -152,29 +152,25 @@ def run(
     check: bool = True,
     config: Sequence[str] = (),
     inherit: Sequence[int] = (),
+    variables: Mapping[str, str] = {},
 ) -> bytes:
     """git's output.
 
-    `inherit` are locks that the child holds too: if this process dies, no other gets in the child's way.
-    Raises: CtxvcError with git's own message if it fails and `check` is set.
+    `inherit` are locks that the child holds too: if this process dies, no other gets in the child's way. `variables`
+    are added to its environment. Raises: CtxvcError with git's own message if it fails and `check` is set.
     """
     answer = subprocess.run(
         command(git_dir, *arguments, config=config),
         input=data,
         capture_output=True,
-        env=environment(),
+        env={**environment(), **variables},
         cwd=cwd,
         pass_fds=tuple(inherit),
         check=False,
     )
-    return _succeeded(answer, arguments[0]) if check else answer.stdout
-
-
-def _succeeded(answer: subprocess.CompletedProcess[bytes], verb: str) -> bytes:
-    """The output. Raises: CtxvcError with git's own message if it failed."""
-    if answer.returncode:
+    if answer.returncode and check:
         stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {verb} failed: {stderr[-2000:]}")
+        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
     return answer.stdout
 
 
@@ -209,20 +205,8 @@ def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"")
     """As `in_checkout`, for a folder already verified as the worktree at `git_dir`, which is `STORE/worktrees/NAME`."""
     store = git_dir.parent.parent
     trust.check(store)
-    answer = subprocess.run(
-        command(None, *arguments),
-        input=data,
-        capture_output=True,
-        env={
-            **environment(),
-            "GIT_DIR": str(git_dir),
-            "GIT_COMMON_DIR": str(store),
-            "GIT_WORK_TREE": str(folder.absolute()),
-        },
-        cwd=folder,
-        check=False,
-    )
-    return _succeeded(answer, arguments[0])
+    places = {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(store), "GIT_WORK_TREE": str(folder.absolute())}
+    return run(None, *arguments, data=data, cwd=folder, variables=places)
 
 
 def _linked(folder: Path) -> Path:

@@ -33,8 +33,11 @@ def sign(git_dir: Path, name: str, commit: str, message: str) -> None:
         raise Refused(f"the tag {name} was not made: {_reason(answer)}", hint=Phrase("sign-key"))
 
 
-def signer(git_dir: Path, name: str) -> str:
-    """What git says of a tag's signature, on one line. Raises: NotFound; Refused if it is not good, or not trusted."""
+def signer(git_dir: Path, name: str) -> tuple[str, str]:
+    """The commit under a tag, and what git says of the signature, on one line.
+
+    Raises: NotFound; Refused if the signature is not good, or not trusted.
+    """
     there = _run(git_dir, "rev-parse", "--quiet", "--verify", f"{TAGS}{name}^{{commit}}")
     if there.returncode:
         raise NotFound(f"no tag {display.one_line(name, 80)}", hint=Phrase("sign-tag"))
@@ -42,12 +45,7 @@ def signer(git_dir: Path, name: str) -> str:
     good = _GOOD.search(answer.stderr + answer.stdout)
     if answer.returncode or not good:
         raise Refused(f"the signature of {name} is not good: {_reason(answer)}", hint=Phrase("sign-trust"))
-    return display.one_line(good[0].decode("utf-8", "replace"), 200)
-
-
-def commit_of(git_dir: Path, name: str) -> str:
-    """The commit of a tag that is there."""
-    return _run(git_dir, "rev-parse", f"{TAGS}{name}^{{commit}}").stdout.decode().strip()
+    return there.stdout.decode().strip(), display.one_line(good[0].decode("utf-8", "replace"), 200)
 
 
 def _run(git_dir: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -61,8 +61,8 @@ def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[N
     return list(listed.values())
 
 
-def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
-    """The notices not given before: each is given once on this machine."""
+def new_notices(store: Store, session: str, damage: Iterable[Damage]) -> list[Notice]:
+    """The notices that were not given before: each is given once on this machine."""
     fresh = []
     for notice in notices(store, session, damage):
         marker = store.cache_path / "notices" / notice.file

@@ -113,10 +113,6 @@ class Damage(msgspec.Struct, frozen=True):
     data: bytes
     seq: int = 0
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.data)
-
 
 class Tail(msgspec.Struct, frozen=True):
     """The bytes that are not whole frames: `size` bytes that a crash left at the end, and `damage` anywhere.
@@ -345,7 +341,7 @@ class Journal:
         """
         try:
             if start == 0:
-                self._hold()
+                self._keep_open()
             assert self._reading is not None
             with open(self._reading, "rb", buffering=0, closefd=False) as stream:
                 stream.seek(start)
@@ -392,10 +388,10 @@ class Journal:
         data = b"".join((encode_head(head), *frames))
         self.close()
         files.replace(self.path, data)
-        self._hold()
+        self._keep_open()
         self.size = len(data)
 
-    def _hold(self) -> None:
+    def _keep_open(self) -> None:
         """Keeps the file open: its inode's number is not reused while it is, which `moved` relies on."""
         self.close()
         self._reading = self._opened(os.O_RDONLY)
@@ -407,7 +403,7 @@ class Journal:
             self._writing = None
         if self._writing is None:
             if contained.detach(self.path.parent, self.path.name):  # from a backup by hard links, which stays as it is
-                self._hold()
+                self._keep_open()
             self._writing = self._opened(os.O_WRONLY | os.O_APPEND)
         return self._writing
 

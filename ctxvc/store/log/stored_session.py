@@ -248,10 +248,10 @@ class StoredSession:
     # --- writing
 
     def append(self, *messages: Message, scope: str = "") -> list[str]:
-        """Adds messages to the scope as they are; returns the new blocks' ids. On the disk when this returns.
+        """Adds messages to the scope; returns the ids of the new blocks, which are on the disk by then.
 
-        Secrets in them have become marks by then: what was said is nowhere on the disk, at no time.
-        Raises: as `number`; CtxvcError. In all cases nothing was added.
+        Secrets become marks first, so that they never reach the disk. Raises: as `number`; CtxvcError. In all cases
+        nothing was added.
         """
         redacted, ids = self.redacted_messages(messages), []
         with self.writing() as transaction:
@@ -302,14 +302,14 @@ class StoredSession:
         at = scope or self.scope
         for message in messages:
             ended, rest = transaction.numbering(at).settle(message)
-            yield from _hold(transaction, at, ended)
+            yield from _numbered(transaction, at, ended)
             if self._switch_if_due(transaction, at):
                 at = scope or transaction.switched_to
-            yield from _hold(transaction, at, transaction.numbering(at).begin(rest))
+            yield from _numbered(transaction, at, transaction.numbering(at).begin(rest))
         self._switch_if_due(transaction, at)
 
     def acknowledge(self, transaction: Transaction) -> None:
-        """The transaction is on the disk when this returns, as one record; then it is flushed if that is due.
+        """Writes the transaction to the disk as one record, and flushes if that is due.
 
         Raises: CtxvcError; then nothing of it is anywhere.
         """
@@ -336,10 +336,10 @@ class StoredSession:
         scope: str = "",
         blocks: Sequence[str] = (),
     ) -> list[str]:
-        """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns.
+        """Sets rows, groups and fields of `ctxvc.json` in one commit, which is on the disk on return.
 
-        `parts` become new blocks beside the conversation, which open no step and no turn; gives their ids. `text` is
-        more that the commit's message says.
+        `parts` become new blocks beside the conversation, which open no step and no turn; returns their ids. `text`
+        follows the subject in the commit's message.
         Raises: Conflict if another process has changed one of them since this session last looked (`refresh`), or
         if the new blocks would not be these `blocks`, if any are named.
         """
@@ -476,15 +476,16 @@ class StoredSession:
         with self._beside(requested) as transaction:
             take_over(transaction, requested, ledger, bodies, request_files(system, tools))
 
-    def arrive(self, from_scope: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
-        """A note of what a helper brings along from `from_scope`, as a commit on top of both; nobody goes anywhere.
+    def arrive(self, from_scope: str, text: str, *, of: str, scope: str = "") -> None:
+        """Records what a helper brings back from `from_scope`: a note, in a commit on top of both scopes.
 
-        `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
+        This session stays in its scope. `of` is the block of the result with the helper's report, whose step is
+        complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
         with self.writing() as transaction:
             self._state.scope(from_scope)
-            arrive(transaction, scope or self.scope, from_scope, text, actor=actor, of=of)
+            arrive(transaction, scope or self.scope, from_scope, text, of=of)
             self._record(transaction)
 
     def goto(self, name: str, text: str, *, actor: str = "agent") -> None:
@@ -496,7 +497,7 @@ class StoredSession:
         self._switch(Switch(name=name, text=text, actor=actor))
 
     def finish(self, scope: str = "") -> None:
-        """The open step is complete as it is; its missing results are marked interrupted. A switch is made with it."""
+        """Completes the open step as it is: missing results are marked interrupted, and a pending switch is made."""
         with self.writing() as transaction:
             at = scope or self.scope
             transaction.finish(at)
@@ -730,19 +731,10 @@ class StoredSession:
         return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
     def _end_turn(self) -> None:
-        """Flushes now, or within a second if a flush has just been."""
+        """Flushes now; right after a flush, as in a burst, a timer does within a second if nothing else has by then."""
         if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
             self._flush_if_possible()
-        else:
-            self._flush_later()
-
-    def _flush_later(self) -> None:
-        """A turn ended right after a flush, as in a burst: if nothing else flushes it within a second, a timer does.
-
-        It works as any other process would, on a session of its own, so that nothing of this one is shared with its
-        thread.
-        """
-        if self._later is None:
+        elif self._later is None:
             self._later = _Flush(self.store.path, self.name)
             self._later.start()
 
@@ -782,7 +774,10 @@ class StoredSession:
 
 
 class _Flush(threading.Timer):
-    """Flushes a session in a second, as another process would. What fails stays in the journal, for the next flush."""
+    """Flushes a session in a second, as another process would: its thread shares nothing with the open session.
+
+    What fails stays in the journal, for the next flush.
+    """
 
     def __init__(self, store: Path, name: str) -> None:
         super().__init__(TURN_SECONDS, self._flush)
@@ -794,9 +789,10 @@ class _Flush(threading.Timer):
             session.flush()
 
 
-def _hold(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+def _numbered(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+    """Each entry with its scope, once its bodies are in the transaction."""
     for entry in entries:
-        transaction.hold(entry.bodies)
+        transaction.add_bodies(entry.bodies)
         yield scope, entry
 
 

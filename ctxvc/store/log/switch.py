@@ -80,16 +80,16 @@ def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
         _go(transaction, scope, switch)
 
 
-def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, actor: str, of: str) -> None:
-    """One commit in `scope`, on top of it and of `from_scope`: what somebody brings along who worked there."""
+def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, of: str) -> None:
+    """Adds a commit in `scope`, on top of both: the note of what a helper brings along from `from_scope`."""
     transaction.finish(from_scope)
     note = scoping.arrival(from_scope, text)
-    part = scoping.note(note, actor, left=from_scope, of=of)
+    part = scoping.note(note, "agent", left=from_scope, of=of)
     first, whole = scoping.subject_and_text(note)
     transaction.verb(
         scope,
         op="note",
-        actor=actor,
+        actor="agent",
         subject=f"note: {first}",
         text=whole,
         parts=[part],

@@ -295,8 +295,8 @@ class Transaction:
     def _add(self, **fields: Any) -> None:
         texts = {name: visible_controls(fields.get(name, "")) for name in ("subject", "text")}
         self.changes.append(Change(**{**fields, **texts}, written=self._written))
-        self.hold(self.changes[-1].bodies)
+        self.add_bodies(self.changes[-1].bodies)
 
-    def hold(self, bodies: Iterable[Body]) -> None:
-        """Adds to `bodies`, by which an entry is admitted before it is appended."""
+    def add_bodies(self, bodies: Iterable[Body]) -> None:
+        """Adds to `bodies`: an entry is admitted by them before it is appended."""
         self.bodies.update(((block, suffix), data) for block, suffix, data in bodies)

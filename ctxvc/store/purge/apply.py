@@ -128,17 +128,9 @@ def complete(path: Path) -> tuple[str, ...]:
 
     Raises: Refused, with the way out, if another machine decided it; CtxvcError.
     """
-    try:
-        _sealed(path)
-    except CtxvcError:
-        # A purge running right now needs no seal.
-        with _alone(path):
-            if not pending(path):
-                return ()
-        raise
     with _alone(path) as lock:
         if not pending(path):
-            return ()
+            return ()  # one that was running right now, which needs no seal
         _check_staged(path, _sealed(path))
         return apply(path, lock)
 
@@ -290,11 +282,11 @@ def _alone(path: Path) -> Iterator[int]:
     """Keeps every ctxvc process from writing to the store: holds all sessions' locks, then the store's. Yields that
     one."""
     _check_folders(path)
-    locks = [lock_file for lock_file in (path / "ctxvc" / "lock").glob("[!.]*") if not lock_file.is_symlink()]
-    with ExitStack() as locks_held:
-        for lock_file in sorted(locks):
-            locks_held.enter_context(locked(lock_file))
-        yield locks_held.enter_context(locked(path / "ctxvc" / "store.lock"))
+    with ExitStack() as locks:
+        for file in sorted((path / "ctxvc" / "lock").glob("[!.]*")):
+            if not file.is_symlink():
+                locks.enter_context(locked(file))
+        yield locks.enter_context(locked(path / "ctxvc" / "store.lock"))
 
 
 def _examine(path: Path) -> None:

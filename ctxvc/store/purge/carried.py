@@ -96,7 +96,7 @@ def write(store: Store, record: PurgeRecord, parents: Iterable[str], subject: st
 
 
 def erased_texts(old: bytes, new: bytes) -> list[tuple[bytes, bytes]]:
-    """What was replaced in a body, each with its mark; empty if that cannot be told from the two."""
+    """What was replaced in a body, each with its mark; empty if the two do not show it."""
     pairs: dict[bytes, bytes] = {}
     place = at = 0
     for match in redact.MARK.finditer(new):
@@ -141,7 +141,7 @@ def erased_beside_bodies(store: Store, record: PurgeRecord) -> dict[bytes, bytes
                 if pair not in seen and not change.path.startswith(("/blocks/", "/archive/")):
                     seen.add(pair)
                     texts.update(_erased_in_lines(*map(objects.blob, pair)))
-        except Unreadable:  # not a history of ours: nothing can be told from it
+        except Unreadable:  # not a history of ours: it shows nothing
             continue
     return texts
 

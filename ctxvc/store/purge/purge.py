@@ -34,12 +34,12 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
-from ctxvc.store.purge import exposure, search
+from ctxvc.store.purge import search
 from ctxvc.store.purge.apply import REF, Decided
 from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
-from ctxvc.store.purge.exposure import Report, copies
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
+from ctxvc.store.purge.search import Report
 from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
@@ -67,7 +67,7 @@ class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
     carried: PurgeRecord = PurgeRecord()
 
 
-#: Told what is done now, and how far it is: an amount, and of how many in all, 0 if unknown.
+#: Called with what is done now, how much of it is done, and how much there is in all (0: unknown).
 Progress = Callable[[str, int, int], None]
 
 
@@ -87,7 +87,7 @@ def survey(
     """What a purge would do. Changes nothing, except that complete steps are flushed.
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
-    `copies.SECONDS`.
+    `search.SECONDS`.
     Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed;
     Damaged.
     """
@@ -249,17 +249,14 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{text!r} is not a block", hint=Phrase("purge-block"))
-        stored = StoredSession.open(store, request.session)
-        try:
-            resolved = addresses.find(stored, address)
-            assert resolved.row is not None
-            yield resolved.row, resolved.snapshot.bodies.body(resolved.row)
-            for suffix in resolved.row.files:
-                data = resolved.snapshot.bodies.file(resolved.row, suffix)
-                digest = hashlib.sha256(data).hexdigest()
-                yield msgspec.structs.replace(resolved.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
-        finally:
-            stored.leave()
+        resolved = addresses.find(StoredSession.for_reading(store, request.session), address)
+        row, bodies = resolved.row, resolved.snapshot.bodies
+        assert row is not None
+        yield row, bodies.body(row)
+        for suffix in row.files:
+            data = bodies.file(row, suffix)
+            digest = hashlib.sha256(data).hexdigest()
+            yield msgspec.structs.replace(row, sha256=digest, ext=suffix.rpartition(".")[2]), data
 
 
 def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
@@ -353,7 +350,7 @@ def _tips(store: Store) -> dict[str, str]:
     tips = {}
     for reference in store.repository.references.iterator():
         name = reference.name
-        if name.startswith(exposure.REMOTES) or name == REF or isinstance(reference.target, str):
+        if name.startswith(search.REMOTES) or name == REF or isinstance(reference.target, str):
             continue
         tips[name] = str(reference.peel(pygit2.Commit).id)
     return tips
@@ -404,7 +401,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
         if path.exists():
             durable.replace(folder / "journal" / name, journal_rewritten(path, prepared.scrub, commits))
             journals.append(name)
-    tracking = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
+    tracking = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(search.REMOTES)]
     arguments = (
         "pack-objects",
         "--quiet",
@@ -437,7 +434,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
             name: sorted(
                 {commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in wanted_names}
             )
-            for name, tips in exposure.tracked(store).items()
+            for name, tips in search.tracked(store).items()
         },
     )
     purge_apply.write(store.path, state)
@@ -502,9 +499,8 @@ def adopt(store: Store, carried: PurgeRecord) -> None:
         before = own(store)
         after = carried.commit
         if not includes(store, carried.commit, before.commit):
-            record = PurgeRecord(
-                blobs={**carried.blobs, **before.blobs}, commits={**carried.commits, **before.commits}
-            )  # fmt: skip
+            blobs, commits = {**carried.blobs, **before.blobs}, {**carried.commits, **before.commits}
+            record = PurgeRecord(blobs=blobs, commits=commits)
             after = write(store, record, [before.commit, carried.commit], "purges of two clones")
         data = f"update {REF} {after} {before.commit or '0' * 40}\n".encode()
         program.run(store.path, "update-ref", "--stdin", data=data, inherit=(lock,))
@@ -524,11 +520,11 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         raise NotFound("none of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
-        seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),
+        seen=tuple(search.seen(store, prepared.tips, prepared.rows, rewriter)),
         bodies=len(scrub.bodies),
         commits=len(rewriter.commits),
-        remotes=tuple(exposure.remotes(store, rewriter)),
-        checkouts=tuple(exposure.checkouts(store)),
+        remotes=tuple(search.remotes(store, rewriter)),
+        checkouts=tuple(search.checkouts(store)),
         remaining=tuple(worktrees.lost(store.path)),
         forms=encodings.FORMS,
         short=sum(len(word) < encodings.SHORTEST for word in scrub.marks),
@@ -538,4 +534,4 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
 
 def _with_copies(report: Report, prepared: _Prepared, transcripts: Sequence[Path]) -> Report:
     """The report with the copies outside the store, searched once the store may be used again."""
-    return msgspec.structs.replace(report, copies=tuple(copies(prepared.scrub, transcripts)))
+    return msgspec.structs.replace(report, copies=tuple(search.copies(prepared.scrub, transcripts)))

@@ -103,7 +103,7 @@ class Rewriter:
         self.roots: dict[bytes, bytes] = {}  # commit → its new tree, if that differs
 
     def all(self, ids: list[bytes], progress: Callable[[int], None] = lambda _: None) -> None:
-        """Rewrites commits, parents before children; `progress` is told how many are done."""
+        """Rewrites commits, parents before children; `progress` is called with the number done."""
         raw_commits = {commit: self._raw.read(commit) for commit in ids}
         children: dict[bytes, list[bytes]] = {}
         for number, commit in enumerate(ids):

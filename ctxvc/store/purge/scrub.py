@@ -18,6 +18,7 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.label import label
 from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.patterns import any_of
 from ctxvc.core.secrets import encodings, redact
 from ctxvc.core.secrets.redact import Redactor
 
@@ -74,14 +75,14 @@ class Scrub:
     def __post_init__(self) -> None:
         forms = {form: mark for word, mark in self.marks.items() for form in forms_of(word)}
         object.__setattr__(self, "_forms", forms)
-        object.__setattr__(self, "_pattern", redact.any_of(forms) if forms else None)
+        object.__setattr__(self, "_pattern", any_of(forms) if forms else None)
         object.__setattr__(self, "_encoded", encodings.Search(forms))
         encoded = {form: mark for word, mark in self.marks.items() for form in encodings.beginnings(word[:_LONG])}
         cut = {**encoded, **forms}
         object.__setattr__(self, "_cut", cut)
         heads = {form[:_TELLING] for form in cut if len(form) > _TELLING}
-        object.__setattr__(self, "_heads", redact.any_of(heads) if heads else None)
-        object.__setattr__(self, "_in_labels", redact.any_of(self.labels) if self.labels else None)
+        object.__setattr__(self, "_heads", any_of(heads) if heads else None)
+        object.__setattr__(self, "_in_labels", any_of(self.labels) if self.labels else None)
 
     @property
     def renamed(self) -> dict[str, str]:

@@ -1,17 +1,35 @@
-"""Searches a whole store: unpacks every object, reachable or not, and reads every other file."""
+"""Where the content is that a purge erases: in the store, of which every object and file is searched; and outside of
+it, in prompts, remotes, checkouts and other programs' files, which are searched and never changed."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
+import shlex
+import stat
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Literal
 
+import msgspec
+import pygit2
+
+from ctxvc.core.ledger import wire
+from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Damaged, Phrase, Refused
+from ctxvc.store import checkout, worktrees
+from ctxvc.store.format import scope_of, trailers_of
 from ctxvc.store.git import program
+from ctxvc.store.purge import apply as purge_apply
+from ctxvc.store.purge.rewrite import Rewriter, commits_of
 from ctxvc.store.purge.rewrite import names as names_in
 from ctxvc.store.purge.scrub import Scrub
+from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 
 #: Files that are deleted or replaced as a whole.
@@ -84,3 +102,178 @@ def files(path: Path) -> Iterator[Path]:
         folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     for folder in sorted(folders):
         yield from contained.files(folder)
+
+
+# --- outside of the store
+
+#: The time for all files together, in seconds.
+SECONDS = 10.0
+_PIECE = 1 << 22
+#: Each piece is searched together with the end of the one before it, so that nothing is missed between them.
+_OVERLAP = 1 << 16
+
+
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
+    """A place outside the store and whether it has some of the content; `why` explains an unknown state."""
+
+    kind: Literal["transcript", "exports"]
+    place: str = ""
+    state: Literal["has", "clean", "unknown"]
+    why: str = ""
+
+
+#: An export is an ordinary file, written to wherever a person chose.
+EXPORTS = Copy(kind="exports", state="unknown", why="the places of exports are not recorded")
+
+
+def copies(
+    scrub: Scrub, transcripts: Iterable[Path], *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Copy]:
+    """The state of each file, then the places that cannot be searched."""
+    until = clock() + seconds
+    for path in transcripts:
+        state, why = _state(scrub, path, lambda: clock() > until)
+        yield Copy(kind="transcript", place=str(path), state=state, why=why)
+    yield EXPORTS
+
+
+def _state(scrub: Scrub, path: Path, late: Callable[[], bool]) -> tuple[Literal["has", "clean", "unknown"], str]:
+    try:
+        # A named pipe would block, and a link may lead anywhere.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return "unknown", "it is not a regular file"
+            if path.suffix != ".gz":
+                return _searched(scrub, file, late)
+            with gzip.open(file) as unpacked:
+                return _searched(scrub, unpacked, late)
+    except (OSError, EOFError, zlib.error) as error:
+        return "unknown", getattr(error, "strerror", None) or str(error)
+
+
+def _searched(
+    scrub: Scrub, file: IO[bytes] | gzip.GzipFile, late: Callable[[], bool]
+) -> tuple[Literal["has", "clean", "unknown"], str]:
+    behind = b""
+    while not late():
+        piece = file.read(_PIECE)
+        if not piece:
+            return "clean", ""
+        if scrub.has(behind + piece):
+            return "has", ""
+        behind = (behind + piece)[-_OVERLAP:]
+    return "unknown", "the search ran out of time"
+
+
+REMOTES = "refs/remotes/"
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """Blocks of a scope that have some of the content, and the steps whose prompt contained one of them."""
+
+    session: str
+    scope: str
+    blocks: tuple[str, ...]
+    steps: tuple[int, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The content that a purge erases, or erased: the number of different secrets of each kind, their places, and who
+    had them.
+
+    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
+    folders that are removed, `remaining` those that may still have the content afterwards. `commits` counts the
+    rewritten ones. `forms` are the encodings searched for besides the plain text; `short` counts the texts too short
+    for that. `copies` are places outside the store.
+    """
+
+    kinds: dict[str, int]
+    seen: tuple[Seen, ...]
+    bodies: int
+    commits: int
+    remotes: tuple[tuple[str, str, bool], ...]
+    checkouts: tuple[str, ...]
+    remaining: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+    short: int = 0
+    copies: tuple[Copy, ...] = ()
+    done: bool = False
+
+
+def seen(
+    store: Store, tips: Mapping[str, str], rows: Collection[tuple[str, str]], rewriter: Rewriter
+) -> Iterator[Seen]:
+    """The scopes at these tips that have rows with these ids and checksums."""
+    for ref, tip in sorted(tips.items()):
+        place = scope_of(ref)
+        if place is None:
+            continue
+        blocks: dict[str, None] = {}
+        steps: list[int] = []
+        before: dict[str, Row] = {}
+        for commit in reversed(list(store.first_parents(tip))):
+            if bytes.fromhex(commit) not in rewriter.roots:
+                before = {}
+                continue
+            ledger = store.reader.ledger(commit)
+            hit = {row.id: row for row in ledger.rows() if (row.id, row.sha256) in rows}
+            blocks.update(dict.fromkeys(hit))
+            if trailers_of(store.message(commit)).get("Ctxvc-Op") == "step":
+                step = ledger.meta.counters.step
+                came = [
+                    row for row in hit.values() if row.step == step and row.role == "user" and row.kind != "tool_result"
+                ]
+                if came or any(row.present for row in before.values()):
+                    steps.append(step)
+            before = hit
+        if blocks:
+            yield Seen(session=place[0], scope=place[1], blocks=tuple(blocks), steps=tuple(dict.fromkeys(steps)))
+
+
+def tracked(store: Store) -> dict[str, list[str]]:
+    """The contents of remotes, as far as this store knows: their names, with commits that they had."""
+    try:
+        had = wire.parsed(contained.read(store.path, purge_apply.REMOTES.as_posix()), dict)
+    except (OSError, Refused):
+        had = None
+    remembered = {str(name): list(commits) for name, commits in (had or {}).items() if isinstance(commits, list)}
+    for reference in store.repository.references.iterator():
+        if reference.name.startswith(REMOTES) and isinstance(reference.target, pygit2.Oid):
+            remembered.setdefault(reference.name.split("/")[2], []).append(str(reference.target))
+    there = {name: [commit for commit in commits if _is_there(store, commit)] for name, commits in remembered.items()}
+    return {name: commits for name, commits in there.items() if commits}
+
+
+def _is_there(store: Store, commit: object) -> bool:
+    return isinstance(commit, str) and re.fullmatch("[0-9a-f]{40}", commit) is not None and commit in store.repository
+
+
+def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]:
+    """Name, address, and whether the remote is known to have a commit that was rewritten."""
+    remembered = tracked(store)
+    for name, value in sorted(program.config(store.repository).items()):
+        match = re.fullmatch(r"remote\.(.+)\.url", name)
+        if match:
+            tips = remembered.pop(match[1], [])
+            had = any(commit in rewriter.commits for commit in commits_of(store.path, tips))
+            yield match[1], re.sub(r"//[^/@]*@", "//", value), had
+    for name, tips in sorted(remembered.items()):
+        yield name, "", any(commit in rewriter.commits for commit in commits_of(store.path, tips))
+
+
+def checkouts(store: Store) -> Iterator[str]:
+    """The folders that are checkouts of the store.
+
+    Raises: Refused if a person changed something in one, or ctxvc may not have made it.
+    """
+    for worktree in worktrees.listed(store.path):
+        folder = worktree.folder
+        if not worktrees.is_made_here(store.path, worktree):
+            away = f"rm -r {shlex.quote(str(store.path / worktrees.FOLDER / worktree.name))}"
+            raise Refused(
+                f"{folder} is a worktree of this store that ctxvc did not make on this machine",
+                hint=Phrase("foreign-worktree", folder=shlex.quote(str(folder)), remove=away),
+            )
+        if checkout.person_changes(store, folder):
+            raise Refused(f"{folder} is a changed checkout of this store", hint=Phrase("changed-checkout"))
+        yield str(folder)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
@@ -122,7 +122,7 @@ def _uncommitted(stored: StoredSession, scope: str) -> Sequence[Operation]:
         before, ledger = ledger, apply_change(ledger, change)
         uncommitted.append(
             Operation(
-                index=0, op=change.op, actor=change.actor, subject=change.subject, time=_seconds(change.time),
+                index=0, op=change.op, actor=change.actor, subject=change.subject, time=epoch(change.time, 0),
                 trailers=change.trailers, switches=change.op == "note" and _switches(before, ledger), before=before,
                 after=ledger,
             )
@@ -195,11 +195,3 @@ def count_since(newest_first: Iterable[Operation], place: Place) -> int:
     """How many operations came after a moment."""
     later = takewhile(lambda change: change.commit != place.commit, newest_first)
     return max(0, sum(change.op != "step" for change in later) - place.uncommitted)
-
-
-def _seconds(time: str) -> int:
-    """The seconds since 1970 of a recorded time; 0 if it cannot be read."""
-    try:
-        return int(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp())
-    except (ValueError, OverflowError):
-        return 0

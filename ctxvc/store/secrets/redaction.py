@@ -74,14 +74,6 @@ class Redaction:
             self._criteria = Criteria(frozenset(map(_digest, lines)), self._scan)
         return self._criteria
 
-    def allow(self, secret: str) -> None:
-        """Allows a text that the rules take for a secret. Only its SHA-256 is kept. Raises: CtxvcError."""
-        line = _DIGEST + _digest(secret)
-        lines = self._lines(ALLOWED)
-        if line not in lines:
-            self._write(ALLOWED, "\n".join([*lines, line, ""]).encode())
-        self._criteria = None
-
     def mac(self, secret: bytes) -> str:
         """Eight hexadecimal digits of a secret: always the same in this store, and different in any other.
 

@@ -134,7 +134,7 @@ class Quarantine:
         """Moves what came in into the store's packs. Killed in between, there are packs that no ref needs."""
         target = self._store.path / "objects" / "pack"
         packs = sorted((self._objects / "pack").glob("pack-*.pack"))
-        with locked(self._store._store_lock, shared=True):
+        with self._store.shared():
             for pack in packs:
                 for suffix in _PACKS:  # git looks for the index, which comes last
                     os.replace(pack.with_suffix(suffix), target / f"{pack.stem}{suffix}")

@@ -65,7 +65,7 @@ def check(path: Path) -> None:
     if not survey.settings:
         return
     barred = [setting for setting in survey.settings if not setting.acceptable]
-    if not barred and _is_accepted(path, survey.sum):
+    if not barred and is_accepted(path, survey):
         return
     raise _refusal(path, (barred or survey.settings)[0], len(survey.settings) - 1)
 
@@ -187,17 +187,6 @@ def revoke(path: Path) -> bool:
 
 def is_accepted(path: Path, survey: Survey) -> bool:
     """Whether the person accepted exactly these settings on this machine. Outdated acceptances are forgotten."""
-    return _is_accepted(path, survey.sum)
-
-
-def accepted() -> list[Remembered]:
-    """All stores with accepted settings, by path. Raises: Refused without a data folder."""
-    folder = data_folder() / STORES
-    remembered = [memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
-
-
-def _is_accepted(path: Path, sum: str) -> bool:
     name = store_id(path)
     if not name:
         return False
@@ -210,7 +199,7 @@ def _is_accepted(path: Path, sum: str) -> bool:
         # A copy has the id of its original, which is still at its path; the old path of a moved store is empty.
         if remembered.path != here and os.path.lexists(remembered.path):
             return False
-        if remembered.accepted != sum:
+        if remembered.accepted != survey.sum:
             revoke(path)
             return False
         if remembered.path != here:
@@ -219,6 +208,13 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return True
     except CtxvcError:
         return False
+
+
+def accepted() -> list[Remembered]:
+    """All stores with accepted settings, by path. Raises: Refused without a data folder."""
+    folder = data_folder() / STORES
+    remembered = [memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
 
 
 # --- seals

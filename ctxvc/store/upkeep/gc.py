@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
-from ctxvc.store.files import locked
 from ctxvc.store.git import program
 from ctxvc.store.log import journal as journals
 from ctxvc.store.log.stored_session import StoredSession
@@ -77,7 +76,7 @@ def sizes(store: Store) -> Sizes:
     return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
 
 
-#: Told what is done now.
+#: Called with what is done now.
 Report = Callable[[str], None]
 
 
@@ -95,7 +94,7 @@ def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: Non
     if _packs(store) != _marked(store):
         report("packing")
         # Under the shared lock no other process mistakes our temporary files for a killed writer's.
-        with locked(store._store_lock, shared=True) as lock:
+        with store.shared() as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
         report("exchanging packs")

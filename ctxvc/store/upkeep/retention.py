@@ -11,7 +11,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -205,7 +205,6 @@ def closed(store: Store, leaving: Collection[Leaving]) -> list[Leaving]:
         with StoredSession.open(store, one.session) as stored:
             for scope in stored.scopes():
                 stored.finish(scope)
-            stored.flush()
         ended.append(msgspec.structs.replace(one, tips=store.tips(one.session)))
     return ended
 
@@ -271,8 +270,7 @@ def _note(store: Store, leaving: Collection[Leaving]) -> None:
     now = timestamp.now("seconds")
     lines = [msgspec.json.encode(one) for one in removed(store)]
     for one in leaving:
-        updated = datetime.fromtimestamp(one.updated, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        note = Removed(session=one.session, sources=one.sources, updated=updated, time=now)
+        note = Removed(session=one.session, sources=one.sources, updated=timestamp.iso(one.updated), time=now)
         with suppress(OSError):  # without a key on this machine it is removed all the same
             note = msgspec.structs.replace(note, seal=seals.seal(store.path, _payload(note)))
         lines.append(msgspec.json.encode(note))

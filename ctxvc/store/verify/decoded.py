@@ -1,5 +1,4 @@
-"""Decoded blobs. A blob that many commits share is decoded once, and a body is hashed once; and a
-commit's tree compared with the one before it."""
+"""Blobs, each decoded or hashed once however many commits share it; and a commit's tree beside the one before it."""
 
 from __future__ import annotations
 
@@ -155,7 +154,7 @@ class Trees:
     before: Tree
     root: Tree
     where: Where
-    tell: Note
+    report: Note
     unknown: set[str] = field(default_factory=set)
 
     @property
@@ -198,7 +197,7 @@ class Trees:
         return self.unknown.isdisjoint(("", place.split("/")[0], place))
 
     def note(self, error: Unreadable, path: str) -> None:
-        self.tell(error, self.at(path))
+        self.report(error, self.at(path))
 
     def foreign(self, path: str) -> Finding:
         return damage("ctxvc writes nothing here", self.at(path), EDITED)

@@ -103,7 +103,7 @@ class History:
 
     def _tree(self, trees: Trees) -> Iterator[Finding]:
         """The faults of a tree compared with the one before it."""
-        old = _held_meta(trees, trees.before)
+        old = _readable_meta(trees, trees.before)
         new = None
         try:
             new = _meta(trees, trees.root)
@@ -137,7 +137,8 @@ def _meta(trees: Trees, root: Tree) -> Meta | None:
         return None
 
 
-def _held_meta(trees: Trees, root: Tree) -> Meta | None:
+def _readable_meta(trees: Trees, root: Tree) -> Meta | None:
+    """As `_meta`; None also for what is no valid `ctxvc.json`."""
     try:
         return _meta(trees, root)
     except CtxvcError:

@@ -209,9 +209,9 @@ def _git_side(
             where = Where(session=session, scope=scope, path=item.ref)
             if item.ref in refs:
                 continue
-        tell = warning if item.mild else damage
+        finding = warning if item.mild else damage
         what = f"object {item.object[:12]} is missing" if item.text.startswith("missing ") else f"git fsck: {item.text}"
-        yield tell(what, where, FROM_A_COPY)
+        yield finding(what, where, FROM_A_COPY)
 
 
 # --- refs
@@ -379,7 +379,7 @@ def _privacy(path: Path) -> Iterator[Finding]:
 def _leftovers(store: Store) -> Iterator[Finding]:
     """Leftovers of killed writers; none while a writer lives, whose files look the same."""
     try:
-        with locked(store._store_lock, timeout=0):
+        with store.exclusive(timeout=0):
             files = leftovers.leftovers(store.path)
     except CtxvcError:
         return

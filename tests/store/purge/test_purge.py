@@ -25,9 +25,9 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import purge
 from ctxvc.store.purge import search as searching
-from ctxvc.store.purge.exposure import copies
 from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.purge.scrub import Scrub
+from ctxvc.store.purge.search import copies
 from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store, create
 from ctxvc.store.trust import trust
