@@ -287,6 +287,7 @@ def test_a_stale_plan_is_dropped(session: Session) -> None:
 def test_a_plan_waits_in_its_own_scope_and_leaving_that_is_a_good_moment(session: Session) -> None:
     filled(session)
     session.open_scope("try", "another way", with_messages=True)
+    session.stored.flush()  # a plan is for a commit
     session.propose(archive("B3"))
     (held,) = session.pending()
     assert held.scope == "try" and session.drop(held.id) == ("P1",)
