@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +118,6 @@ def test_openais_asynchronous_client_does_too(recording: Recording) -> None:
         assert asyncio.run(ask(api.url))
 
     assert [one.whole for one in recording.exchanges] == [True]
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
 
 
 def test_chunks_come_as_they_come_and_stay_compressed(upstream: Upstream, recording: Recording) -> None:

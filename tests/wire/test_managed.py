@@ -201,9 +201,7 @@ def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
     assert all(NEEDLE in body and "a.txt" in body for body in run.sent[-3:])
 
 
-@pytest.mark.parametrize(
-    ("run", "passed"), [*((form, 1) for form in FORMS), ("anthropic", 2)], indirect=["run"]
-)
+@pytest.mark.parametrize(("run", "passed"), [*((form, 1) for form in FORMS), ("anthropic", 2)], indirect=["run"])
 def test_replies_that_nobody_recorded_come_in_with_a_request_that_is_asked_once_more(run: Run, passed: int) -> None:
     """As after a recorder that was killed: its successor dies, too, before the request is answered."""
     run.say("Find the needle.")

@@ -33,13 +33,6 @@ STEPS: list[Step] = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(A
 
 
 @pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / ".ctxvc"
 
