@@ -71,9 +71,9 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
 ) -> None:
     """A clock that went back (-400) is no pause."""
     create(place).close()
-    with Session.open(place, "demo", policy="default", budget=30_000) as session:
+    with Session.open(place, "demo", policy="default", budget=18_000) as session:
         session.append({"role": "user", "content": "go on"})
-        while session.view().used < 0.7 * 30_000:
+        while session.view().used < 0.7 * 18_000:
             called(session, session.ledger().meta.counters.step)
             session.request()
         assert session.view().idle < 60 and not archived(session)
