@@ -26,7 +26,7 @@ DATA = Path(__file__).parents[1] / "data"
 #: The recordings in the project itself, of the hosts that count and of those that do not.
 OWN = sorted(path for path in DATA.glob("*/*.jsonl*") if path.parent.name in ("claude-code", "codex", "pi"))
 #: Calls of a recording that are compared at most, and packed bytes from which a recording takes seconds.
-CALLS, LARGE = 60, 8_000
+CALLS, LARGE = 15, 8_000
 
 
 def recordings() -> Iterator[Any]:

@@ -73,13 +73,6 @@ def once(_answered: Answered) -> Managed:
     return Managed(body=AGAIN) if b"call_search" in _answered.answer or b'"search"' in _answered.answer else Managed()
 
 
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
-
-
 @contextmanager
 def managing(
     upstream: Upstream,
