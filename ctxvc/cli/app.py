@@ -193,11 +193,11 @@ class App:
     @contextmanager
     def reading_store(self) -> Iterator[Store]:
         """The store, for reading: nothing is flushed on the way out."""
-        from ctxvc.cli.hosts import prompt as host_prompt
+        from ctxvc.cli import hosts
 
         with self.store() as store:
             with suppress(CtxvcError, OSError):  # as in a store that cannot be written
-                host_prompt.settle(store)
+                hosts.settle(store)
             yield store
 
     @contextmanager
@@ -213,12 +213,12 @@ class App:
     @contextmanager
     def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
         """The chosen session, for changing its context; complete steps are committed on the way out."""
-        from ctxvc.cli.hosts import prompt as host_prompt
+        from ctxvc.cli import hosts
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            host_prompt.settle(store)
+            hosts.settle(store)
             stored = StoredSession.open(store, self.session_name(store), scope)
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:

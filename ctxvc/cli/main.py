@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import click
 
 from ctxvc import __version__
-from ctxvc.cli import hook_entry, phrases
+from ctxvc.cli import hook_entry
 from ctxvc.cli.app import COMPLETE, App, global_options
 from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, MODULES, SECTIONS, TOPICS
-from ctxvc.cli.output import to_stderr
+from ctxvc.cli.output import hint_of, message_of, to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, reason_of, render
@@ -159,7 +159,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
 def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
     match error:
         case CtxvcError():
-            return Failure(error.code, phrases.message(error), phrases.hint(error), error.exit_code)
+            return Failure(error.code, message_of(error), hint_of(error), error.exit_code)
         case click.NoSuchOption():
             near = meant(error.option_name, error.possibilities or ())  # click suggests what is hardly alike
             path = error.ctx.command_path if error.ctx else "ctxvc"

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ctxvc.core import display
+from ctxvc.errors import CtxvcError, render
+from ctxvc.phrases import COMMAND_LINE
 
 if TYPE_CHECKING:
     import msgspec
@@ -283,6 +285,16 @@ def encode(value: msgspec.Struct) -> str:
 def safe(value: str) -> str:
     """Recorded text, safe to print: characters that would move a cursor are made visible."""
     return display.visible_controls(value)
+
+
+def message_of(error: CtxvcError | None) -> str:
+    """An error's message on the command line; empty for none."""
+    return render(error.reason, COMMAND_LINE) if error else ""
+
+
+def hint_of(error: CtxvcError | None) -> str:
+    """An error's hint on the command line; empty for none."""
+    return render(error.advice, COMMAND_LINE) if error else ""
 
 
 def words_of(body: bytes, ext: str) -> str | None:

@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
     BlockId,
     CutTokens,
+    EffectField,
     Item,
     LeftOut,
     PromptTokens,
@@ -28,7 +29,6 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.output import Column, Output, Size, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
@@ -83,26 +83,26 @@ def answer_of(
 ) -> None:
     answer = acted(session, verb, rehearsal, undone)
     if answer.tokens_before != answer.tokens_after:
-        answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
+        answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(lines_of(app.output, answer))
         print_left_out(app.output, verb, answer.problems, session.actor)
-        if advice := host_prompt.advice(answer.effect):
+        if advice := hosts.advice(answer.effect):
             app.output.note(advice)
     if not rehearsal and not undone:
         ctx.exit(1)
 
 
-def print_left_out(output: Output, verb: str, problems: Sequence[answers.LeftOut], actor: str) -> None:
+def print_left_out(output: Output, verb: str, problems: Sequence[LeftOut], actor: str) -> None:
     for line in left_out(verb, problems):
         output.note(safe(line))
     if actor == "user" and any(problem.why == "human" for problem in problems):
         output.note("hint: --allow-user includes what a human wrote")
 
 
-def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
+def left_out(verb: str, problems: Sequence[LeftOut]) -> Iterator[str]:
     """A line for each reason why blocks were left out, with the blocks to which it applies."""
     targets: dict[str, list[str]] = {}
     for problem in problems:
@@ -131,8 +131,8 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
         tokens_after=view.used,
         tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - view.used),
         items=[struct_of(ActedBlock, row, path=fmt.body_path(row), tokens=tokens[row.id]) for row in rehearsal.rows],
-        groups=[struct_of(answers.ActedGroup, group) for group in rehearsal.groups],
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        groups=[struct_of(ActedGroup, group) for group in rehearsal.groups],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -189,4 +189,4 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     items: list[ActedBlock]
     groups: list[ActedGroup]
     problems: list[LeftOut]
-    effect: host_prompt.EffectField = "next-request"
+    effect: EffectField = "next-request"

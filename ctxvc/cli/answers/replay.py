@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ctxvc.cli import phrases
 from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described, struct_of
 from ctxvc.cli.options.judge_model import ModelAnswers
-from ctxvc.cli.output import Column
+from ctxvc.cli.output import Column, hint_of, message_of
 
 if TYPE_CHECKING:
     from ctxvc.replay.measures.retention import Split
@@ -288,9 +287,7 @@ def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence
 
 def _failure(outcome: Outcome) -> FailedSource:
     assert outcome.error
-    return FailedSource(
-        source=outcome.unit.source.name, error=phrases.message(outcome.error), hint=phrases.hint(outcome.error)
-    )
+    return FailedSource(source=outcome.unit.source.name, error=message_of(outcome.error), hint=hint_of(outcome.error))
 
 
 def _item(part: str, total: Totals) -> ReplayItem:

@@ -11,7 +11,6 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import SHORT, Answer, Item, LogItem, ScopeName, SessionName, described
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.values import TokenAmount
@@ -248,9 +247,9 @@ class _Entries:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, answers.LogItem] = {}
+        self._known: dict[str, LogItem] = {}
 
-    def of(self, commit: str) -> answers.LogItem | None:
+    def of(self, commit: str) -> LogItem | None:
         """The commit as JSON; None if it is not committed yet."""
         if commit and commit not in self._known:
             self._known[commit] = log_item(self._store, revision.entry(self._store, commit))

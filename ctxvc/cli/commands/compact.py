@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
     CutTokens,
+    EffectField,
     Item,
     LeftOut,
     PromptTokens,
@@ -26,7 +27,6 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.policy_option import model_options, unasked, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
@@ -85,12 +85,12 @@ def compact(
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)
             if answer.committed:
-                answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
+                answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.prose(_lines(app.output, answer, dry_run=dry_run))
-        if advice := host_prompt.advice(answer.effect):
+        if advice := hosts.advice(answer.effect):
             app.output.note(advice)
 
 
@@ -130,10 +130,8 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         tokens_after=after,
         tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - after),
         items=_items(rehearsal),
-        groups=[
-            struct_of(answers.ActedGroup, group) for group in rehearsal.groups if group.members and not group.group
-        ],
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        groups=[struct_of(ActedGroup, group) for group in rehearsal.groups if group.members and not group.group],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
@@ -209,4 +207,4 @@ class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
     items: list[CompactedPart]
     groups: Annotated[list[ActedGroup], described("the groups whose stubs replace the blocks that left")]
     problems: list[LeftOut]
-    effect: host_prompt.EffectField = "next-request"
+    effect: EffectField = "next-request"

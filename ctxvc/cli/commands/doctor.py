@@ -19,10 +19,10 @@ import click
 
 from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
-from ctxvc.cli import phrases, settings
+from ctxvc.cli import settings
 from ctxvc.cli.answers.shared import Answer, Item, described, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Output, counted, plain
+from ctxvc.cli.output import Column, Output, counted, hint_of, message_of, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
@@ -142,7 +142,7 @@ def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) ->
         yield from look()
     except CtxvcError as error:
         check = _CONTENTS if isinstance(error, Damaged) else check
-        yield _problem(check, phrases.message(error), phrases.hint(error) or mend)
+        yield _problem(check, message_of(error), hint_of(error) or mend)
     except OSError as error:
         yield _problem(check, f"{error.filename}: {error.strerror}", mend)
 
@@ -195,7 +195,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
     try:
         path = app.store_path()
     except CtxvcError as error:
-        yield _note("store", phrases.message(error), "ctxvc init")
+        yield _note("store", message_of(error), "ctxvc init")
         return
     yield from _guarded("store", "ctxvc verify", lambda: _store(path))
 

@@ -9,13 +9,12 @@ from typing import Annotated
 import click
 
 from ctxvc import importers
-from ctxvc.cli import phrases
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.standard_input import DASH, as_file
 from ctxvc.cli.options.values import GivenPath
-from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
+from ctxvc.cli.output import Cell, Column, Output, Styled, counted, hint_of, message_of, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
@@ -66,7 +65,7 @@ def import_(
     with store:
         if name:
             name_rules.check(name, "session", set(store.sessions()))
-        ends = host_prompt.settle(store)
+        ends = hosts.settle(store)
         outcomes: list[Outcome] = []
         skipped: list[Path] = []
         removed = {} if paths else retention.removed_recordings(store)
@@ -89,7 +88,7 @@ def import_(
         for path in bundles:
             outcomes += _of_bundle(store, path)
         if store.merge_failure:
-            app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
+            app.output.note(f"{store.merge_failure} ({hint_of(store.merge_failure)})")
     if not outcomes and removed:
         app.output.note("every session found was removed from the store; `ctxvc import FILE` imports one again")
     elif not outcomes:
@@ -186,8 +185,8 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
         outcome,
         path="-" if outcome.path == copy else str(outcome.path),
         warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
-        error=phrases.message(outcome.error).replace(str(copy), "stdin") if outcome.error else "",
-        hint=phrases.hint(outcome.error) if outcome.error else "",
+        error=message_of(outcome.error).replace(str(copy), "stdin"),
+        hint=hint_of(outcome.error),
     )
 
 

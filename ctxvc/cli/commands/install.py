@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import click
 
 from ctxvc.claude_code import settings
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import hooks
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
 from ctxvc.recording import git_hooks, places
@@ -117,7 +117,7 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
 
 def plugin_folder() -> Path:
     """The folder of the plugin for Claude Code."""
-    return hooks.folder() / "claude-code"
+    return hosts.hooks_folder() / "claude-code"
 
 
 def _settings_file(app: App, where: str) -> Path:

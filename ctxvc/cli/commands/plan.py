@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
     Answer,
     BlockId,
@@ -126,7 +125,7 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
         benefit=round(decision.benefit) if decision else 0,
         cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, rehearsal),
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 

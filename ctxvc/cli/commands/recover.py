@@ -10,10 +10,20 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described, struct_of
+from ctxvc.cli import hosts
+from ctxvc.cli.answers.shared import (
+    Answer,
+    BlockId,
+    Effect,
+    Item,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+    struct_of,
+)
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.cli.verb import Actor, acting_options
@@ -84,7 +94,7 @@ def recover(
                 seconds=timeout,
                 added=_appended if add else None,
             )
-            _print_part(app, session, address, recovered, host_prompt.effect_of_addition(app, session) if add else None)
+            _print_part(app, session, address, recovered, hosts.effect_of_addition(app, session) if add else None)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
 
@@ -169,9 +179,7 @@ def _is_group(session: Session, text: str) -> bool:
     return resolved is not None and resolved.group is not None
 
 
-def _print_part(
-    app: App, session: Session, address: str, recovered: recovery.Recovered, effect: host_prompt.Effect | None
-) -> None:
+def _print_part(app: App, session: Session, address: str, recovered: recovery.Recovered, effect: Effect | None) -> None:
     if app.output.json:
         app.output.value(
             struct_of(
@@ -188,7 +196,7 @@ def _print_part(
         return
     header = app.output.style(safe(recovered.heading(COMMAND_LINE)), bold=True)
     app.output.lines(iter([header, *safe(recovered.content.removesuffix("\n")).split("\n")]))
-    if effect and (advice := host_prompt.advice(effect)):
+    if effect and (advice := hosts.advice(effect)):
         app.output.note(advice)
 
 
@@ -208,7 +216,7 @@ class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
     complete: Annotated[bool, described("whether everything requested is included")]
     next: Annotated[str, described("the call for the next part; empty if there is none")]
     effect: Annotated[
-        host_prompt.Effect | None, described("with --add, when the model is sent it, as of `archive`; otherwise null")
+        Effect | None, described("with --add, when the model is sent it, as of `archive`; otherwise null")
     ] = None
 
 

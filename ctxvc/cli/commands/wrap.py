@@ -157,12 +157,12 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
 
 def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]:
     """What stands for a name in braces: the base URL at the proxy of each upstream, and the folder of our files."""
-    from ctxvc.cli.hosts import hooks
+    from ctxvc.cli import hosts
     from ctxvc.wire.forward import HOSTS
 
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
-    return {**urls, "any": address, "hooks": str(hooks.folder())}
+    return {**urls, "any": address, "hooks": str(hosts.hooks_folder())}
 
 
 def _has_recorded(store: Path, since: float) -> bool:

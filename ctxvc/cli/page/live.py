@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ctxvc.cli import phrases
 from ctxvc.cli.commands.sessions import SessionItem, session_items
 from ctxvc.cli.commands.stats import NAMES, answer_of
-from ctxvc.cli.output import counted
+from ctxvc.cli.output import counted, hint_of, message_of
 from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
 from ctxvc.cli.page.session_page import page_of
 from ctxvc.cli.page.stats_page import stats_page
@@ -149,7 +148,7 @@ class Live:
         with self._store() as store:
             unreadable: list[CtxvcError] = []
             items, unlisted = session_items(store, unreadable, seconds=seconds)
-            problems = [phrases.message(error) for error in unreadable]
+            problems = [message_of(error) for error in unreadable]
             if self._shared:
                 shared = self._shared()
                 items = [item for item in items if item.name in shared]
@@ -254,7 +253,7 @@ def _json(value: Any) -> Response:
 
 
 def _problem(status: int, error: CtxvcError) -> Response:
-    answer = {"problem": phrases.message(error), "hint": phrases.hint(error)}
+    answer = {"problem": message_of(error), "hint": hint_of(error)}
     return Response(status, msgspec.json.encode(answer), "application/json")
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import struct_of
+from ctxvc.cli.answers.shared import LeftOut, struct_of
 from ctxvc.cli.verb import left_out
 from ctxvc.core.display import human_tokens, one_line
 from ctxvc.core.ledger.block import Verb
@@ -100,7 +99,7 @@ def _acting(session: Session, change: ChangeRequest) -> tuple[list[str], int, st
     actions = (Action(verb=verb, targets=targets),) if targets else ()
     view = session.view()
     rehearsal = rehearse(view, Plan(actions=actions, actor="user"), roll_up=True)
-    skipped = [struct_of(answers.LeftOut, one) for one in (*problems, *rehearsal.problems)]
+    skipped = [struct_of(LeftOut, one) for one in (*problems, *rehearsal.problems)]
     reasons = list(left_out(verb, skipped))
     if not rehearsal:
         return [], 0, "; ".join(reasons) or "nothing would change"

@@ -6,17 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated
 
 from ctxvc.cli.answers.shared import (
+    Answer,
     Item,
-    RemoteSession,
-    RemoteSessions,
     ScopeName,
     SessionName,
+    TimeText,
+    TokenCount,
     described,
     struct_of,
     table_of,
 )
 from ctxvc.cli.app import App
-from ctxvc.cli.output import counted, safe
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Timestamp, counted, safe
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import indexes, remotes
@@ -131,6 +132,42 @@ def _state(store: Store, session: SessionEntry, erased: frozenset[str]) -> str:
     if not store.has(session.name):
         return "not here"
     return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"
+
+
+def _place(state: str) -> Cell:
+    return Styled(state, "" if state == "here" else "yellow")
+
+
+class RemoteSession(Item, frozen=True, kw_only=True):
+    """A session on a remote, as the clone lists it that has the newest of it."""
+
+    TABLE = "name title clones updated tokens state"
+
+    name: Annotated[SessionName, Column("session", least=12)]
+    title: Annotated[
+        str,
+        described("the recording's title, or the beginning of the first human message"),
+        Column("title", least=24),
+    ]
+    clone: Annotated[str, described("the clone that has the newest of it")]
+    clones: Annotated[
+        list[str], described("all clones that have it there"), Column("clones", least=8, rank=1, cell=", ".join)
+    ]
+    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=Timestamp)]
+    started: TimeText
+    tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
+    scopes: Annotated[int, described("number of scopes")]
+    state: Annotated[
+        str, described("`here`, `not here`, `newer there`, or `purged here`"), Column("state", cell=_place)
+    ]
+
+
+class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):
+    """`sessions --remote`"""
+
+    remote: str
+    items: list[RemoteSession]
+    ignored: Annotated[list[str], described("what was left out of an index, and why")]
 
 
 #: The most sessions that are named.

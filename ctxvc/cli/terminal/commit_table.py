@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import SHORT, struct_of
+from ctxvc.cli.answers.shared import SHORT, LogItem, struct_of
 from ctxvc.cli.output import Cell, Column, Styled, Timestamp, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.store.log.stored_session import StoredSession
@@ -12,15 +11,15 @@ from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
 
 
-def log_item(store: Store, entry: Entry) -> answers.LogItem:
+def log_item(store: Store, entry: Entry) -> LogItem:
     """A commit as an item of JSON answers and of lists."""
     return log_item_of(entry, store.reader.meta(entry.commit))
 
 
-def log_item_of(entry: Entry, meta: Meta) -> answers.LogItem:
+def log_item_of(entry: Entry, meta: Meta) -> LogItem:
     """A commit as an item of JSON answers; `meta` is its `ctxvc.json`, already read."""
     return struct_of(
-        answers.LogItem,
+        LogItem,
         entry,
         scope=meta.scope,
         step=meta.counters.step,
@@ -40,7 +39,7 @@ COMMIT_COLUMNS = (
 )
 
 
-def commit_cells(item: answers.LogItem | None) -> list[Cell]:
+def commit_cells(item: LogItem | None) -> list[Cell]:
     """The cells of a commit under `COMMIT_COLUMNS`; None is a change that is not committed yet."""
     if item is None:
         return ["", None, "", "", "not committed yet"]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctxvc.cli import phrases
-from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.output import Output, counted, hint_of, safe
 from ctxvc.core.display import fitted, one_line
 from ctxvc.errors import OverBudget
 
@@ -108,7 +107,7 @@ def after_failure(way: str) -> Iterator[None]:
     try:
         yield
     except (ModelFailed, OverBudget) as error:
-        error.advice = "; ".join(filter(None, (phrases.hint(error), way)))
+        error.advice = "; ".join(filter(None, (hint_of(error), way)))
         raise
 
 

@@ -1,36 +1,39 @@
-"""The prompt that a host has of a recorded session: it follows the store only at the host's own occasions."""
+"""Hosts, the coding agents with a loop of their own: when one has a changed prompt, what a person has set for its
+compactions, and our files that it loads.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ctxvc.cli import settings
-from ctxvc.cli.answers.shared import described
+from ctxvc.cli.command_list import COMMANDS
+from ctxvc.core.display import human_tokens
 from ctxvc.importers import HOSTS
 from ctxvc.recording import places
 from ctxvc.store.trust import contained
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from ctxvc.claude_code.compaction import Choice, Outcome
+    from ctxvc.cli.answers.shared import Effect
     from ctxvc.cli.app import App
     from ctxvc.session.session import Session
     from ctxvc.store.store import Store
 
-#: When a changed prompt is the one that the model is sent: with the next request, after the host's next compaction, or
-#: in a session of the host that goes on from an export.
-Effect = Literal["next-request", "next-compaction", "export"]
-#: The same in an answer.
-EffectField = Annotated[
-    Effect,
-    described(
-        "when the model is sent the changed prompt: with the next request; where another program owns it, after "
-        "its next compaction, or only in a session that goes on from an export"
-    ),
-]
-
 _HOST = settings.HOSTS[0]
 _EXPORT = f"`ctxvc export --format {_HOST} --install` writes a session to resume"
+
+
+def hooks_folder() -> Path:
+    """The folder of our files for other programs, which are no modules: in the installed package, or in the source."""
+    package = Path(__file__).parents[1]
+    inside = package / "hooks"
+    return inside if inside.is_dir() else package.parent / "hooks"
+
+
+# --- when a host has a changed prompt
 
 
 def settle(store: Store) -> dict[Path, int]:
@@ -79,3 +82,38 @@ def advice(when: Effect) -> str:
         case "export":
             return f"{host}'s own prompt stays as it was; to go on from this one, {_EXPORT}"
     return ""
+
+
+# --- its compactions
+
+
+def choice(env: Mapping[str, str]) -> Choice:
+    """The person's choice; the usual one where nothing is set. Raises: BadSettings, BadPolicy, CtxvcError."""
+    from ctxvc.claude_code.compaction import Choice
+    from ctxvc.policies import parse
+    from ctxvc.policies.default import Default
+
+    table = settings.person(env, COMMANDS).hosts.get(_HOST, {})
+    return Choice(
+        policy=parse(table["policy"]) if "policy" in table else Default(),
+        line=line,
+        target=table.get("target", 0),
+        protect=table.get("protect", ()),
+        always=table.get("always", False),
+        off=table.get("off", False),
+    )
+
+
+def line(outcome: Outcome) -> str:
+    """The line on a compaction for the person; Claude Code puts the plugin's name before it."""
+    from ctxvc.core.plan import payoff
+
+    sizes = f"{human_tokens(outcome.before)} → {human_tokens(outcome.after)} in {outcome.seconds:.1f} s"
+    if outcome.archived:
+        changes = f"{outcome.archived} block{'' if outcome.archived == 1 else 's'} archived, 0 lost"
+    else:
+        changes = "only what was changed since the last compaction: 0 blocks archived, 0 lost"
+    parts = [sizes, changes]
+    if outcome.beside_summary:
+        parts.append(f"{payoff.CALLS} calls from here cost {outcome.beside_summary:.1f} × those after a summary")
+    return "; ".join([*parts, "`ctxvc undo` takes it back"] if outcome.archived else parts)
