@@ -12,10 +12,8 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
-from ctxvc.cli.options.policy_option import model_of
-from ctxvc.cli.options.provider_option import default_model, provider_option
-from ctxvc.cli.options.standard_input import or_text, text
-from ctxvc.cli.options.values import TokenAmount
+from ctxvc.cli.options.policy_and_model import default_model, model_of, provider_option
+from ctxvc.cli.options.values import TokenAmount, or_text, text
 from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping

@@ -27,7 +27,7 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.policy_option import model_options, unasked, with_model
+from ctxvc.cli.options.policy_and_model import model_options, unasked, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
 from ctxvc.cli.verb import cut_part
@@ -65,7 +65,7 @@ def compact(
     the newest steps stay. `ctxvc recover` reads what left, `ctxvc undo` takes the whole compaction back. Without
     --planner, a summary is extracted from the text by rule.
     """
-    from ctxvc.cli.options.policy_option import parsed
+    from ctxvc.cli.options.policy_and_model import parsed
     from ctxvc.policies.layered import Layered
     from ctxvc.session.session import Session
     from ctxvc.store.log.stored_session import StoredSession

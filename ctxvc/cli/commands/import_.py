@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +15,7 @@ from ctxvc import importers
 from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.standard_input import DASH, as_file
-from ctxvc.cli.options.values import GivenPath
+from ctxvc.cli.options.values import DASH, GivenPath, data
 from ctxvc.cli.output import Cell, Column, Output, Styled, counted, hint_of, message_of, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
@@ -28,6 +30,8 @@ from ctxvc.store.upkeep import bundle, retention
 _PACKED = 6
 _MOST_WARNINGS = 5
 _MOST_SKIPPED = 2
+#: A recording on stdin is known again by so many of its first bytes.
+_FIRST = 1_000
 
 
 @command("import", "ctxvc import")
@@ -56,7 +60,7 @@ def import_(
     chosen = [app.path(path) for path in paths]
     copy = None
     if DASH in paths:
-        copy = ctx.with_resource(as_file())
+        copy = ctx.with_resource(_stdin_file())
         chosen = [copy if path == DASH else app.path(path) for path in paths]
     if not paths:
         chosen, folders = _of_project(app)
@@ -157,6 +161,16 @@ def _of_bundle(store: Store, path: Path) -> Iterator[Outcome]:
     yield from (Outcome(path=path, format=bundle.FORMAT, error=error) for error in errors)
     if not (arrivals or errors):
         yield Outcome(path=path, format=bundle.FORMAT)
+
+
+@contextmanager
+def _stdin_file() -> Iterator[Path]:
+    """A file with stdin's content, within the block. The same beginning gives the same name."""
+    content = data()
+    with tempfile.TemporaryDirectory(prefix="ctxvc-stdin-") as folder:
+        path = Path(folder, f"stdin-{hashlib.sha256(content[:_FIRST]).hexdigest()[:8]}.jsonl")
+        path.write_bytes(content)
+        yield path
 
 
 def _length(path: Path) -> int:

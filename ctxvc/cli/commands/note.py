@@ -20,7 +20,7 @@ from ctxvc.cli.answers.shared import (
     struct_of,
 )
 from ctxvc.cli.app import App, command
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, print_left_out
 

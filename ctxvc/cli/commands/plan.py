@@ -27,7 +27,7 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
+from ctxvc.cli.options.policy_and_model import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, Tokens, safe
 from ctxvc.cli.verb import cut_part, left_out

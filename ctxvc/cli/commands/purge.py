@@ -11,7 +11,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.secrets.encodings import SHORTEST

@@ -17,8 +17,7 @@ from ctxvc import importers
 from ctxvc.cli.answers.replay import answer_of, recommended, with_comparison
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.judge_model import judge_options, model_answers
-from ctxvc.cli.options.policy_option import parsed
-from ctxvc.cli.options.provider_option import endpoint, server
+from ctxvc.cli.options.policy_and_model import endpoint, parsed, server
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import counted, message_of, safe
 from ctxvc.cli.terminal.progress import Progress

@@ -15,10 +15,8 @@ import click
 from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
-from ctxvc.cli.options.policy_option import model_of
-from ctxvc.cli.options.provider_option import default_model, provider_option
-from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.options.values import TokenAmount
+from ctxvc.cli.options.policy_and_model import default_model, model_of, provider_option
+from ctxvc.cli.options.values import TokenAmount, or_text
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -294,7 +292,7 @@ def _opened(
     """
     from ctxvc.agent import start
     from ctxvc.agent.windows import LOCAL
-    from ctxvc.cli.options.policy_option import parsed, protected, usual
+    from ctxvc.cli.options.policy_and_model import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
     from ctxvc.tokens import models

@@ -11,7 +11,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Item, TokenCount, described, table_of
 from ctxvc.cli.app import App
-from ctxvc.cli.options.policy_option import model_of, parsed
+from ctxvc.cli.options.policy_and_model import model_of, parsed
 from ctxvc.cli.output import Column, Output, counted, safe
 from ctxvc.errors import CtxvcError
 

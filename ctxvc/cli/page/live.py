@@ -21,8 +21,7 @@ from ctxvc.cli.commands.sessions import SessionItem, session_items
 from ctxvc.cli.commands.stats import NAMES, answer_of
 from ctxvc.cli.output import counted, hint_of, message_of
 from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
-from ctxvc.cli.page.session_page import page_of
-from ctxvc.cli.page.stats_page import stats_page
+from ctxvc.cli.page.pages import session_page, stats_page
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.loopback import Request, Response, new_token, text
 from ctxvc.report.document import document
@@ -180,7 +179,7 @@ class Live:
             state = state_of(stored.store, name)
             tips = self._tips(stored)
             meter = Meter(stored.store, stored.ledger().meta.tokenizer)
-            page = page_of(stored, meter, tips=tips, command=self._command)
+            page = session_page(stored, meter, tips=tips, command=self._command)
             self._given[name] = state
         return Response(200, msgspec.json.encode(page), "application/json")
 
