@@ -111,21 +111,6 @@ class LeftOut(Item, frozen=True, kw_only=True):
     text: str
 
 
-class LogItem(Item, frozen=True, kw_only=True):
-    """A commit. `log --jsonl` prints one of these a line, oldest first."""
-
-    commit: CommitId
-    scope: Annotated[str, described("scope in which it was made")]
-    parents: list[str]
-    step: Annotated[int, described("the scope's newest step in it")]
-    turn: Annotated[int, described("the scope's newest turn in it")]
-    time: TimeText
-    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
-    subject: Annotated[str, described("what it did, for people")]
-    body: Annotated[str, described("the rest of the message, without trailers")]
-    trailers: dict[str, str]
-
-
 class ActedGroup(Item, frozen=True, kw_only=True):
     """A group that has changed."""
 

@@ -12,12 +12,12 @@ from typing import Annotated
 import click
 import msgspec
 
+from ctxvc.cli.answers.commits import LogItem, log_item, log_item_of
 from ctxvc.cli.answers.shared import (
     SHORT,
     Answer,
     CommitId,
     Item,
-    LogItem,
     ScopeName,
     SessionName,
     TimeText,
@@ -29,7 +29,6 @@ from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
-from ctxvc.cli.terminal.commit_table import log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput

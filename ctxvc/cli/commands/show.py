@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.changes import Change, changes
-from ctxvc.cli.answers.shared import Answer, LogItem, ScopeName, SessionName, described, struct_of, table_of
+from ctxvc.cli.answers.commits import Change, LogItem, changes, log_item
+from ctxvc.cli.answers.shared import Answer, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -26,7 +26,6 @@ from ctxvc.cli.output import (
     safe,
     words_of,
 )
-from ctxvc.cli.terminal.commit_table import log_item
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row

@@ -1,16 +1,92 @@
-"""What changed between two prompts, a row a block: `diff` and `show`."""
+"""Commits in answers and tables, and what changed between the prompts of two, a row a block."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from ctxvc.cli.answers.shared import Item, described, struct_of
-from ctxvc.cli.output import Cell, Column, Styled, Tokens
+from ctxvc.cli.answers.shared import CommitId, Item, TimeText, described, short, struct_of
+from ctxvc.cli.output import Cell, Column, Styled, Timestamp, Tokens, iso
+from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
 from ctxvc.inspection.diff import BlockChange, StubChange, difference
-from ctxvc.store.read.revision import Snapshot
+from ctxvc.store.log.stored_session import StoredSession
+from ctxvc.store.read.address import Resolved
+from ctxvc.store.read.revision import Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
+
+
+class LogItem(Item, frozen=True, kw_only=True):
+    """A commit. `log --jsonl` prints one of these a line, oldest first."""
+
+    commit: CommitId
+    scope: Annotated[str, described("scope in which it was made")]
+    parents: list[str]
+    step: Annotated[int, described("the scope's newest step in it")]
+    turn: Annotated[int, described("the scope's newest turn in it")]
+    time: TimeText
+    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
+    subject: Annotated[str, described("what it did, for people")]
+    body: Annotated[str, described("the rest of the message, without trailers")]
+    trailers: dict[str, str]
+
+
+def log_item(store: Store, entry: Entry) -> LogItem:
+    """A commit as an item of answers."""
+    return log_item_of(entry, store.reader.meta(entry.commit))
+
+
+def log_item_of(entry: Entry, meta: Meta) -> LogItem:
+    """A commit as an item of answers; `meta` is its `ctxvc.json`, already read."""
+    return struct_of(
+        LogItem,
+        entry,
+        scope=meta.scope,
+        step=meta.counters.step,
+        turn=meta.counters.turn,
+        time=iso(entry.time),
+        actor=entry.trailers.get("Ctxvc-Actor", entry.actor),
+    )
+
+
+class OfCommit:
+    """The columns of an item about a commit, `COMMIT`; the commit is None where it is not made yet."""
+
+    COMMIT = "id step time actor subject"
+
+    commit: LogItem | None
+
+    @property
+    def id(self) -> Annotated[Cell, Column("commit")]:
+        return Styled(short(self.commit.commit), "yellow") if self.commit else ""
+
+    @property
+    def step(self) -> Annotated[int | None, Column("step", right=True)]:
+        return self.commit.step if self.commit else None
+
+    @property
+    def time(self) -> Annotated[Cell, Column("time")]:
+        return Timestamp(self.commit.time) if self.commit else ""
+
+    @property
+    def actor(self) -> Annotated[str, Column("actor", least=8)]:
+        return self.commit.actor if self.commit else ""
+
+    @property
+    def subject(self) -> Annotated[str, Column("subject", least=24)]:
+        return self.commit.subject if self.commit else "not committed yet"
+
+
+def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
+    """The session that an address was resolved in."""
+    if resolved.snapshot.session == stored.name:
+        return stored
+    other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)
+    other.leave()
+    return other
+
+
+# --- changes
 
 _MARKS = {"entered": ("+", "green"), "left": ("-", "red"), "changed": ("~", "yellow")}
 
