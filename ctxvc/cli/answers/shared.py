@@ -59,8 +59,12 @@ def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
     return kind(**{name: list(value) if type(value) is tuple else value for name, value in copied.items()}, **own)
 
 
-def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:
-    """The table of some items; rows for which `dim` is true are dimmed."""
+def table_of(
+    kind: type[Item], items: Iterable[Item], *, heading: str = "", dim: Callable[[Any], bool] | None = None
+) -> Table:
+    """The table of some items; rows for which `dim` is true are dimmed. `heading` is that of the first column, where
+    the question decides it.
+    """
     rows = list(items)
     columns = {
         name: column
@@ -68,7 +72,9 @@ def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool]
         if not column.rare or any(getattr(item, name) for item in rows)
     }
     cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
-    return Table(list(columns.values()), cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
+    first, *others = columns.values()
+    headed = [first._replace(name=heading or first.name), *others]
+    return Table(headed, cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
 
 
 def _columns(kind: type[Item]) -> dict[str, Column]:

@@ -6,14 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import click
-import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, TokenCount, described, table_of
-from ctxvc.cli.answers.window import WindowAnswer, window_answer
+from ctxvc.cli.answers.shared import (
+    Answer,
+    CommitId,
+    Item,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import Cell, Column, Guess, Output, Share, Styled, Table, Tokens, counted
 from ctxvc.cli.terminal.charts import WIDTH
-from ctxvc.cli.terminal.dashboard import dashboard_of, window_facts
+from ctxvc.cli.terminal.dashboard import WindowAnswer, dashboard_of, window_answer, window_facts
 from ctxvc.core.display import decode, one_line
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
@@ -61,9 +69,9 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         limit=dashboard.limit,
         estimated=meter.estimated,
         thresholds=[
-            Threshold(**point._asdict()) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
+            struct_of(Threshold, point) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
         ],
-        items=[Category(**category._asdict()) for category in categories],
+        items=[struct_of(Category, category) for category in categories],
     )
     if app.output.json:
         app.output.value(answer)
@@ -87,9 +95,8 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
     answer = EpisodeList(
         session=snapshot.session,
         scope=snapshot.scope,
-        items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
-               for line in lines],
-    )  # fmt: skip
+        items=[struct_of(EpisodeItem, line) for line in lines],
+    )
     output.answer(answer, table_of(EpisodeItem, answer.items))
 
 
@@ -107,17 +114,7 @@ def _context_lines(
         ]
     )
     yield ""
-    yield from output.table_lines(
-        Table(
-            columns=[
-                Column(answer.by, least=12),
-                Column("blocks", right=True),
-                Column("~tokens", right=True),
-                Column("share", right=True),
-            ],
-            rows=[[item.name, item.blocks, Tokens(item.tokens), Share(item.share)] for item in answer.items],
-        )
-    )
+    yield from output.table_lines(table_of(Category, answer.items, heading=answer.by))
 
 
 def _ahead(output: Output, threshold: Threshold) -> Cell:
@@ -130,10 +127,12 @@ def _ahead(output: Output, threshold: Threshold) -> Cell:
 class Category(Item, frozen=True, kw_only=True):
     """A category of the context."""
 
-    name: str
-    blocks: int
-    tokens: Annotated[int, described("in the prompt now")]
-    share: Annotated[float, described("of everything in the prompt, 0 to 1")]
+    TABLE = "name blocks tokens share"
+
+    name: Annotated[str, Column("", least=12)]
+    blocks: Annotated[int, Column("blocks", right=True)]
+    tokens: Annotated[int, described("in the prompt now"), Column("~tokens", right=True, cell=Tokens)]
+    share: Annotated[float, described("of everything in the prompt, 0 to 1"), Column("share", right=True, cell=Share)]
 
 
 class Threshold(Item, frozen=True, kw_only=True):
