@@ -35,7 +35,7 @@ class Size(NamedTuple):
 
 
 class Timestamp(NamedTuple):
-    """An ISO 8601 time: an age to people."""
+    """An ISO 8601 time, empty if unknown: an age to people."""
 
     time: str
 
@@ -362,7 +362,7 @@ def _for_people(cell: Cell, now: float) -> str:
         case None:
             return ""
         case Timestamp():
-            return ago(cell.time, now)
+            return ago(cell.time, now) if cell.time else ""
         case Size():
             return display.human_bytes(cell.bytes)
         case Share():

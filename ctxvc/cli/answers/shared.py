@@ -90,6 +90,10 @@ def star(is_current: bool) -> Cell:
     return Styled("*", "green") if is_current else ""
 
 
+def unless_zero(number: int) -> Cell:
+    return number or ""
+
+
 def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
     """The first ranges of some blocks and groups, and how many there are more: `B3–B9, G2 and 4 more`."""
     from ctxvc.core.plan import selection  # `--help` loads nothing of the core's plans

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, described
-from ctxvc.cli.output import Column, counted, iso
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, described, unless_zero
+from ctxvc.cli.output import Column, Share, Timestamp, counted, iso
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
@@ -37,6 +37,8 @@ _FILE_LINES = re.compile(r"(.+):([0-9]{1,9})[-–,:][0-9]*")
 #: The most files of a commit that are looked into, and other origins that are listed.
 _MOST_FILES = 300
 _MOST_OTHERS = 8
+#: The most stretches of lines that are named.
+_MOST_STRETCHES = 6
 
 #: An origin → in words.
 WRITERS = {"human": "a person", "unknown": "unknown", "agent": "an agent"}
@@ -406,14 +408,28 @@ class WhyCall(Item, frozen=True, kw_only=True):
     lines: Annotated[int, described("number of the lines in question that it made"), Column("lines", right=True)]
 
 
-class WhyOther(Item, frozen=True, kw_only=True):
+class WrittenBy:
+    """The column of an item that says who wrote its lines."""
+
+    origin: str
+    session: str
+    scope: str
+
+    @property
+    def writer(self) -> Annotated[str, Column("conversation", least=12)]:
+        return f"{self.session}/{self.scope}" if self.session else WRITERS[self.origin]
+
+
+class WhyOther(Item, WrittenBy, frozen=True, kw_only=True):
     """Another origin of a commit's lines, or another edit with the text of a single line."""
+
+    TABLE = "writer step lines"
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
     session: Annotated[str, described("empty if it is not an agent's")]
     scope: str
-    step: int
-    lines: int
+    step: Annotated[int, Column("step", right=True, cell=unless_zero)]
+    lines: Annotated[int, Column("lines", right=True)]
 
 
 class WhyCommitted(Item, frozen=True, kw_only=True):
@@ -455,18 +471,31 @@ class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/2"):
     ] = []
 
 
-class WhyConversation(Item, frozen=True, kw_only=True):
+def _first_stretches(ranges: Sequence[tuple[int, int]]) -> str:
+    stretches = [f"{first}–{last}" if first < last else str(first) for first, last in ranges]
+    return ", ".join(stretches[:_MOST_STRETCHES]) + (", …" if len(stretches) > _MOST_STRETCHES else "")
+
+
+class WhyConversation(Item, WrittenBy, frozen=True, kw_only=True):
     """The lines of a file by one conversation, by people, or of unknown origin."""
+
+    TABLE = "count share writer step time ranges request"
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
     session: Annotated[str, described("empty if it is not an agent's, like the next four fields")]
     scope: str
-    step: Annotated[int, described("the newest step that made one of them")]
-    time: Annotated[str, described("time of that step, ISO 8601")]
-    request: Annotated[str, described("the beginning of the person's request in its turn")]
-    count: Annotated[int, described("number of non-blank lines")]
-    share: Annotated[float, described("share of the file's lines, 0 to 1")]
-    ranges: Annotated[list[tuple[int, int]], described("first and last line of each stretch")]
+    step: Annotated[
+        int, described("the newest step that made one of them"), Column("last step", right=True, cell=unless_zero)
+    ]
+    time: Annotated[str, described("time of that step, ISO 8601"), Column("when", cell=Timestamp)]
+    request: Annotated[str, described("the beginning of the person's request in its turn"), Column("asked", least=20)]
+    count: Annotated[int, described("number of non-blank lines"), Column("lines", right=True)]
+    share: Annotated[float, described("share of the file's lines, 0 to 1"), Column("share", right=True, cell=Share)]
+    ranges: Annotated[
+        list[tuple[int, int]],
+        described("first and last line of each stretch"),
+        Column("where", least=12, rank=1, cell=_first_stretches),
+    ]
 
 
 class WhyLine(Item, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of, unless_zero
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
 from ctxvc.cli.options.policy_and_model import default_model, model_of, provider_option
 from ctxvc.cli.options.values import TokenAmount, or_text, text
@@ -194,10 +194,6 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     yield from output.table_lines(table_of(CitationItem, answer.items))
 
 
-def _step(step: int) -> Cell:
-    return step or ""
-
-
 class CitationItem(Item, frozen=True, kw_only=True):
     """A citation in an answer. It is valid if the block exists and was read."""
 
@@ -208,7 +204,7 @@ class CitationItem(Item, frozen=True, kw_only=True):
     project: Annotated[str, described("with --all-projects, the project's folder; empty if the citation is invalid")]
     session: Annotated[str, described("empty if the citation is invalid")]
     scope: Annotated[ScopeName, Column("scope", rank=1)]
-    step: Annotated[int, Column("step", right=True, cell=_step)]
+    step: Annotated[int, Column("step", right=True, cell=unless_zero)]
     label: Annotated[str, Column("label", least=24)]
     exists: Annotated[bool, described("whether the recording has a block with that number and checksum")]
     was_read: Annotated[bool, described("whether it was read for this answer")]
