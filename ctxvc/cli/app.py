@@ -246,6 +246,10 @@ class App:
 
         return conversation.of_environment(store, self.env)
 
+    def current_session(self, store: Store) -> str:
+        """The full name of the session that is named, else of the store's current one. Raises: NotFound."""
+        return self.session_name(store) or store.current_session()
+
     def resolved(self, store: Store, name: str) -> str:
         """The full name of a session; on a terminal a person picks one of several that fit. Raises: NotFound."""
         from ctxvc.store.read.session_name import Ambiguous, resolve
@@ -270,22 +274,13 @@ class App:
 
     def _picked(self, error: Ambiguous) -> str:
         """The session that a person picks. Raises: the error where nobody can be asked."""
-        if not (self.output.terminal and sys.stdin.isatty()) or self.json:
+        if not self.may_ask:
             raise error
         for number, fitting in enumerate(error.names[:_MOST_PICKED], 1):
             self.output.note(f"{number:>3}  {safe(fitting)}")
         last = min(len(error.names), _MOST_PICKED)
         picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
         return error.names[picked - 1]
-
-    def explain(self, store: Store, target: str) -> tuple[list[str], list[str]]:
-        """Where a line, a file or a commit of this project came from, for a model: lines, and the addresses in them.
-
-        Raises: CtxvcError.
-        """
-        from ctxvc.cli.answers.why import in_lines
-
-        return in_lines(self.folder, store, target)
 
     def chosen_by(self, store: Store) -> str:
         """What chose the session: `option`, `variable`, `use`, or `last` for the one recorded or imported last."""
@@ -373,40 +368,30 @@ timeout_option = click.option(
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
     """The options that are accepted before and after the command's name."""
+    own: dict[str, Any] = {"hidden": hidden, "expose_value": False, "callback": _set}
     return [
         click.Option(
             ["-C", "start"],
             metavar="DIR",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Run as if started in DIR.",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            **own,
         ),
         click.Option(
             ["--session"],
             metavar="NAME",
             help="The session: a name, a unique prefix, or -1 (default: the current one).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
             shell_complete=complete_sessions,
+            **own,
         ),
         click.Option(
             ["--color"],
             type=click.Choice(["auto", "always", "never"]),
             help="When to use colour (auto).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            **own,
         ),
         click.Option(
-            ["--pager/--no-pager", "pager"],
-            default=None,
-            help="Page long output on a terminal (yes).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            ["--pager/--no-pager", "pager"], default=None, help="Page long output on a terminal (yes).", **own
         ),
     ]
 
@@ -432,7 +417,7 @@ def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) 
 
     def names(store: Store) -> list[str]:
         others = [f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes]
-        return ["HEAD", *store.tips(app.session_name(store) or store.current_session()), *others]
+        return ["HEAD", *store.tips(app.current_session(store)), *others]
 
     return _completions(ctx, incomplete, names)
 
@@ -454,15 +439,11 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def complete_scopes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the session's scopes, for a shell."""
     app = ctx.ensure_object(App)
-    return _completions(
-        ctx, incomplete, lambda store: list(store.tips(app.session_name(store) or store.current_session()))
-    )
+    return _completions(ctx, incomplete, lambda store: list(store.tips(app.current_session(store))))
 
 
 def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], list[str]]) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
-
-    from ctxvc.errors import CtxvcError
 
     app = ctx.ensure_object(App)
     try:

@@ -24,46 +24,6 @@ from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, reason_of, render
 from ctxvc.phrases import COMMAND_LINE
 
-
-class LazyGroup(click.Group):
-    """A group that lists its commands from the table above: `--help` and an unknown name import none of them."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(import_module(f"ctxvc.cli.commands.{MODULES.get(name, name)}"), name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
-            raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl(list(commands.items()))
-        with formatter.section("Topics (ctxvc help TOPIC)"):
-            formatter.write_dl(list(TOPICS.items()))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        commands = [
-            CompletionItem(name, help=summary) for name, summary in COMMANDS.items() if name.startswith(incomplete)
-        ]
-        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
-
-
 INTERRUPTED = 130
 #: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
 CLOSED_PIPE = 141
@@ -84,8 +44,34 @@ class Failure(NamedTuple):
     exit_code: int = 1
 
 
-class Root(LazyGroup):
-    """Every failure of a command ends here."""
+class Root(click.Group):
+    """Lists its commands from the table: `--help` and an unknown name import none. Every failure of one ends here."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command = getattr(import_module(f"ctxvc.cli.commands.{MODULES.get(name, name)}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+        with formatter.section("Topics (ctxvc help TOPIC)"):
+            formatter.write_dl(list(TOPICS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=summary) for name, summary in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("Example: ctxvc import && ctxvc log\n\n")
@@ -94,11 +80,14 @@ class Root(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of that name; a person's alias is replaced by what it stands for."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+        """The command of that name, or of what a person's alias stands for. Raises: click.UsageError."""
+        name, *others = args
+        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
             aliases = ctx.ensure_object(App).person.aliases
-            if args[0] in aliases:
-                args = [*aliases[args[0]], *args[1:]]
+            if name not in aliases:
+                suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
+                raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
+            args = [*aliases[name], *others]
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,7 +86,7 @@ def gc(
 
 def _is_confirmed(app: App, survey: retention.Survey, limits: retention.Limits) -> bool:
     """Whether a person says yes to what is shown; nobody can be asked without a terminal."""
-    if app.output.json or not (app.output.terminal and sys.stdin.isatty()):
+    if not app.may_ask:
         return False
     _show(app.output, _answer(survey, survey.size, "", removed=False), limits)
     return click.confirm("remove them?", default=False, err=True)

@@ -196,7 +196,7 @@ def _project(
     """The project's store, with the bodies to search."""
     if everywhere:
         with app.reading_store() as store:
-            current = app.session_name(store) or store.current_session()
+            current = app.current_session(store)
             sessions = _all_sessions(store, current, unreadable)
             yield store, bodies(sessions, matches, filters=filters, whole=True, unreadable=unreadable)
         return

@@ -22,7 +22,6 @@ from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep import bundle, retention
 
@@ -113,10 +112,7 @@ def import_(
 
 def _store(app: App, files: Sequence[Path]) -> tuple[Store, bool]:
     """The store, created if the project has none, and whether it is new. Raises: NotFound if none of `files` exists."""
-    try:
-        path = app.store_path()
-    except NotFound:
-        path = project_root(app.folder) / FOLDER
+    path = app.store_place()
     if path.exists():
         return Store(path), False
     if not any(file.exists() for file in files):

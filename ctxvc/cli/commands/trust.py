@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -109,7 +108,7 @@ def _accept(app: App, *, yes: bool) -> bool:
             app.output.lines(_lines(projects))
     accepted = store_accepted and project_accepted
     now = False
-    if not accepted and (yes or _agreed(app)):
+    if not accepted and (yes or (app.may_ask and click.confirm("accept these settings?", default=False, err=True))):
         if path is not None and not store_accepted:
             decisions.accept(path, survey)
         if data is not None and not project_accepted:
@@ -130,12 +129,6 @@ def _project_settings(file: Path, data: bytes | None) -> list[Setting]:
         return []
     values = settings.project(file, data)
     return [Setting(settings.PROJECT_FILE, name, settings.written(value)) for name, value in values.items()]
-
-
-def _agreed(app: App) -> bool:
-    if app.output.json or not app.output.terminal or not sys.stdin.isatty():
-        return False
-    return click.confirm("accept these settings?", default=False, err=True)
 
 
 def _items(settings: Iterable[Setting]) -> list[TrustSetting]:
