@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import click
 
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, write
 from ctxvc.cli.output import counted, safe
 from ctxvc.core import display
@@ -153,15 +153,14 @@ def print_export(
         write(app, place, exported.data)
     if app.output.json:
         app.output.value(
-            ExportedSession(
+            struct_of(
+                ExportedSession,
+                snapshot,
                 format=form,
-                session=snapshot.session,
-                scope=snapshot.scope,
-                commit=snapshot.commit,
                 bytes=len(exported.data),
                 file=file,
                 content="" if file else display.decode(exported.data),
-                losses=[ExportLoss(path=loss.path, change=loss.change) for loss in exported.losses],
+                losses=[struct_of(ExportLoss, loss) for loss in exported.losses],
             )
         )
 

@@ -233,7 +233,7 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         conversations=len({(result.sha256, result.conversation) for result in results}),
         calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
         items=items,
-        above_oracle=[AboveItem(**msgspec.structs.asdict(one)) for one in above(results)],
+        above_oracle=[struct_of(AboveItem, one) for one in above(results)],
         engine=[
             struct_of(EngineItem, total, mean_ms=total.timing.mean, worst_ms=total.timing.worst)
             for total in ordered(results)
@@ -275,11 +275,10 @@ def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence
     from ctxvc.replay.results.comparison import compared, examples
 
     counts = [
-        Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))
-        for one in compared(results, a, b)
+        struct_of(Transition, one.transitions, budget=one.budget, uses=one.uses) for one in compared(results, a, b)
     ]
     largest = [
-        DifferenceItem(file=one.file, budget=one.budget, **msgspec.structs.asdict(one.difference))
+        struct_of(DifferenceItem, one.difference, file=one.file, budget=one.budget)
         for one in examples(results, a, b, sources, _MOST_EXAMPLES)
     ]
     return msgspec.structs.replace(answer, compared=Comparison(a=a, b=b, transitions=counts, differences=largest))
@@ -316,10 +315,7 @@ def _item(part: str, total: Totals) -> ReplayItem:
 
 
 def _classes(split: Split) -> ClassesItem:
-    return ClassesItem(**{name: PlacesItem(**msgspec.structs.asdict(getattr(split, name))) for name in _CLASSES})
-
-
-_CLASSES = ("all", "nt", "ar")
+    return ClassesItem(**{name: struct_of(PlacesItem, getattr(split, name)) for name in ("all", "nt", "ar")})
 
 
 def _uses(total: Totals, uses: Class) -> UsesItem:

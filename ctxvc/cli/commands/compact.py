@@ -86,12 +86,7 @@ def compact(
             answer = _compacted(session, policy, budget or 0, dry_run=False)
             if answer.committed:
                 answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, dry_run=dry_run))
-        if advice := hosts.advice(answer.effect):
-            app.output.note(advice)
+    app.output.answer(answer, _lines(app.output, answer, dry_run=dry_run), hosts.advice(answer.effect))
 
 
 def _focused(policy: Policy, text: str) -> Policy:

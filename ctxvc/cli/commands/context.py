@@ -61,9 +61,9 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         window = occupancy(stored.store, snapshot, meter, costs)
         dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
         sizes = () if app.json else prompt_size.counted_sizes(stored.store, snapshot.commit)
-    answer = Context(
-        session=snapshot.session,
-        scope=snapshot.scope,
+    answer = struct_of(
+        Context,
+        snapshot,
         by=by,
         **window_answer(window),
         limit=dashboard.limit,
@@ -92,11 +92,7 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
         words=lambda row: decode(snapshot.bodies.body(row)),
     )
     lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
-    answer = EpisodeList(
-        session=snapshot.session,
-        scope=snapshot.scope,
-        items=[struct_of(EpisodeItem, line) for line in lines],
-    )
+    answer = struct_of(EpisodeList, snapshot, items=[struct_of(EpisodeItem, line) for line in lines])
     output.answer(answer, table_of(EpisodeItem, answer.items))
 
 
@@ -210,7 +206,7 @@ def show_growth(output: Output, store: Store, snapshot: Snapshot, meter: Meter) 
     ]
     limit = budget_of(snapshot.ledger).effective
     if output.json:
-        output.value(Growth(session=snapshot.session, scope=snapshot.scope, limit=limit, items=items))
+        output.value(struct_of(Growth, snapshot, limit=limit, items=items))
     elif items:
         output.table(_table(items, _LINES if output.terminal else len(items)))
     else:
@@ -220,17 +216,13 @@ def show_growth(output: Output, store: Store, snapshot: Snapshot, meter: Meter) 
 def _table(items: Sequence[GrowthItem], lines: int) -> Table:
     """A line for each of so many spans of calls, with the largest prompt in it."""
     lines = min(lines, len(items))
+    spans = [items[line * len(items) // lines : (line + 1) * len(items) // lines] for line in range(lines)]
     maximum = max(1, *(item.unmanaged for item in items))
     columns = (
         Column("step"), Column("tokens", right=True), Column("if all kept", right=True, rank=2),
         Column("", least=WIDTH), Column("before it", least=12),
     )  # fmt: skip
-    return Table(columns, [_line(span, maximum) for span in _spans(items, lines)])
-
-
-def _spans(items: Sequence[GrowthItem], lines: int) -> Iterator[Sequence[GrowthItem]]:
-    for line in range(lines):
-        yield items[line * len(items) // lines : (line + 1) * len(items) // lines]
+    return Table(columns, [_line(span, maximum) for span in spans])
 
 
 def _line(span: Sequence[GrowthItem], maximum: int) -> list[Cell]:

@@ -98,7 +98,7 @@ def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) 
         bytes=size if removed else survey.size,
         bytes_freed=survey.freed,
         items=[struct_of(LeavingSession, one, updated=iso(one.updated)) for one in survey.leaving],
-        staying=[StayingSession(session=one.session, why=one.why) for one in survey.staying],
+        staying=[struct_of(StayingSession, one) for one in survey.staying],
         bundle=bundle,
     )
 

@@ -194,7 +194,7 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
         ImportedFile,
         outcome,
         path="-" if outcome.path == copy else str(outcome.path),
-        warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
+        warnings=[struct_of(FileWarning, warning) for warning in outcome.warnings],
         error=message_of(outcome.error).replace(str(copy), "stdin"),
         hint=hint_of(outcome.error),
     )

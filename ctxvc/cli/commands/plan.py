@@ -97,12 +97,8 @@ def plan(
             answer = msgspec.structs.replace(answer, committed=bool(rehearsal))
         elif wait and rehearsal:
             answer = msgspec.structs.replace(answer, waits=session.propose(proposal).id)
-    if app.output.json:
-        app.output.value(answer)
-        return
-    app.output.prose(_lines(app.output, answer))
-    for line in left_out("remove", answer.problems):
-        app.output.note(safe(line))
+    skipped = "\n".join(map(safe, left_out("remove", answer.problems)))
+    app.output.answer(answer, _lines(app.output, answer), skipped)
 
 
 def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal) -> Planned:

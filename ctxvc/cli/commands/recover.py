@@ -143,34 +143,23 @@ def _print_bytes(
 ) -> None:
     """Prints the exact bytes, or their paths. Only a terminal gets them as safe text."""
     if app.output.json:
-        app.output.value(_bytes(session, address, bodies, paths))
-    elif paths:
-        app.output.lines(iter([safe(path) for path in paths]))
-    elif app.output.terminal:
-        app.output.lines(line for row, body in bodies for line in safe(recovery.readable(row, body)).split("\n"))
-    else:
-        app.output.raw(b"".join(body for _, body in bodies))
-
-
-def _bytes(
-    session: Session, address: str, bodies: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
-) -> RecoveredBytes:
-    return RecoveredBytes(
-        session=session.name,
-        scope=session.scope,
-        address=address,
-        items=[
-            RecoveredBody(
-                id=row.id,
-                handle=row.handle,
+        items = [
+            struct_of(
+                RecoveredBody,
+                row,
                 bytes=len(body),
-                sha256=row.sha256,
                 base64="" if paths else base64.b64encode(body).decode("ascii"),
                 file=paths[at] if paths else "",
             )
             for at, (row, body) in enumerate(bodies)
-        ],
-    )
+        ]
+        app.output.value(RecoveredBytes(session=session.name, scope=session.scope, address=address, items=items))
+    elif paths:
+        app.output.lines(map(safe, paths))
+    elif app.output.terminal:
+        app.output.lines(line for row, body in bodies for line in safe(recovery.readable(row, body)).split("\n"))
+    else:
+        app.output.raw(b"".join(body for _, body in bodies))
 
 
 def _is_group(session: Session, text: str) -> bool:
@@ -195,7 +184,7 @@ def _print_part(app: App, session: Session, address: str, recovered: recovery.Re
         )
         return
     header = app.output.style(safe(recovered.heading(COMMAND_LINE)), bold=True)
-    app.output.lines(iter([header, *safe(recovered.content.removesuffix("\n")).split("\n")]))
+    app.output.lines([header, *safe(recovered.content.removesuffix("\n")).split("\n")])
     if effect and (advice := hosts.advice(effect)):
         app.output.note(advice)
 

@@ -504,7 +504,7 @@ def _print_end(output: Output, session: Session, ended: Ended, address: str, *, 
         written=ended.usage.written,
         read=ended.usage.read,
         reply=ended.usage.reply,
-        planner=_planner_usage(ended),
+        planner=struct_of(PlannerUsage, ended.planner_usage, dollars=ended.planner_dollars),
     )
     if output.json:
         output.value(answer)
@@ -521,11 +521,6 @@ def _print_end(output: Output, session: Session, ended: Ended, address: str, *, 
     more = "" if ended.why == "said" else f"; {again}` continues it" if waits else f'; {again} "TASK"` continues it'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {address}{more}")
-
-
-def _planner_usage(ended: Ended) -> PlannerUsage:
-    used = ended.planner_usage
-    return PlannerUsage(prompt=used.prompt, reply=used.reply, dollars=ended.planner_dollars)
 
 
 class PlannerUsage(Item, frozen=True, kw_only=True):

@@ -154,7 +154,7 @@ def _table(answer: Statistics, *, terminal: bool) -> Table:
             rows.append([f"and {len(answer.items) - len(rows):,} more: in a pipe", *[""] * (len(columns) - 1)])
     if terminal and len(answer.items) > 1:
         rows.append([*_cells(answer.total), ""])
-    return Table(columns=columns, rows=rows, dim=frozenset())
+    return Table(columns, rows)
 
 
 def _cells(item: StatsItem) -> list[Cell]:
