@@ -142,18 +142,9 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[Change]:
 
 def _change(change: BlockChange, *, tokens: int, label: str) -> Change:
     row = change.row
-    return struct_of(
-        Change,
-        change,
-        id=row.id,
-        type=row.kind,
-        tokens=tokens,
-        group=row.group,
-        removed_by=row.removed_by,
-        label=label,
-    )
+    return struct_of(Change, change, row, type=row.kind, tokens=tokens, label=label)
 
 
 def _stub_change(change: StubChange, tokens: int) -> Change:
     group = change.group
-    return struct_of(Change, group, move=change.move, type="group", tokens=tokens, was=change.was, now=change.now)
+    return struct_of(Change, change, group, type="group", tokens=tokens, group=group.group)

@@ -251,20 +251,20 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
     best = advice(totals(results))
     if best is None:
         return Recommended(sessions=sources, recorded=recorded)
-    return Recommended(
+    return struct_of(
+        Recommended,
+        best,
+        best.choice,
         sessions=sources,
         recorded=recorded,
         uses=best.choice.retention.nt.total,
-        policy=best.choice.policy,
-        budget=best.choice.budget,
-        enough=best.enough,
         visible=round(visible(best.choice), 4),
         routed=round(best.choice.share("all", "routed") or 0.0, 4),
         cost=round(best.choice.cost.relative_with_demand, 4),
         prune_rate=round(best.choice.tokens.prune_rate, 4),
-        fullest=Fullest(
-            policy=best.fullest.policy,
-            budget=best.fullest.budget,
+        fullest=struct_of(
+            Fullest,
+            best.fullest,
             visible=round(visible(best.fullest), 4),
             cost=round(best.fullest.cost.relative_with_demand, 4),
         ),

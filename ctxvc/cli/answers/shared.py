@@ -51,11 +51,12 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     TABLE: ClassVar[str] = ""
 
 
-def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
-    """An answer or item with the attributes of `source` that have its fields' names; `own` are the other fields."""
-    copied = {
-        name: getattr(source, name) for name in kind.__struct_fields__ if name not in own and hasattr(source, name)
-    }
+def struct_of(kind: type[_Struct], *sources: object, **own: Any) -> _Struct:
+    """An answer or item with the attributes of the sources that have its fields' names, of several the first source's;
+    `own` are the other fields.
+    """
+    names = [name for name in kind.__struct_fields__ if name not in own]
+    copied = {name: getattr(source, name) for source in sources[::-1] for name in names if hasattr(source, name)}
     return kind(**{name: list(value) if type(value) is tuple else value for name, value in copied.items()}, **own)
 
 

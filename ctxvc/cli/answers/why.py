@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, described, unless_zero
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, described, struct_of, unless_zero
 from ctxvc.cli.output import Column, Share, Timestamp, counted, iso
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
@@ -108,10 +108,9 @@ def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
         newest = origin.newest
         step = origins.step_of(store, newest.place) if newest else None
         conversations.append(
-            WhyConversation(
-                origin=origin.origin,
-                session=origin.session,
-                scope=origin.scope,
+            struct_of(
+                WhyConversation,
+                origin,
                 step=step.step if step else 0,
                 time=iso(step.ended) if step else "",
                 request=_request(store, step) if step else "",
@@ -233,16 +232,10 @@ def _basis(origin: Origin, total: int) -> str:
 
 def _alternatives(ranked: Sequence[Origin], edits: Sequence[RecordedEdit]) -> list[WhyOther]:
     items = [
-        WhyOther(
-            origin=origin.origin, session=origin.session, scope=origin.scope,
-            step=origin.newest.place.row.step if origin.newest else 0, lines=len(origin.lines),
-        )
+        struct_of(WhyOther, origin, step=origin.newest.place.row.step if origin.newest else 0, lines=len(origin.lines))
         for origin in ranked[1:]
-    ]  # fmt: skip
-    items += [
-        WhyOther(origin="agent", session=edit.place.session, scope=edit.place.scope, step=edit.place.row.step, lines=1)
-        for edit in edits
     ]
+    items += [struct_of(WhyOther, edit.place, edit.place.row, origin="agent", lines=1) for edit in edits]
     return items[:_MOST_OTHERS]
 
 
@@ -373,14 +366,8 @@ def _with_step(store: Store, answer: Why, step: origins.Step, best: Origin) -> W
         asked=list(map(block, step.asked)),
         replied=list(map(block, step.replied)),
         notes=list(map(block, step.notes)),
-        calls=[
-            WhyCall(
-                address=edit.place.address, step=edit.place.row.step, tool=edit.place.row.tool, path=edit.path,
-                lines=count,
-            )
-            for edit, count in calls
-        ],
-    )  # fmt: skip
+        calls=[struct_of(WhyCall, edit, edit.place, edit.place.row, lines=count) for edit, count in calls],
+    )
 
 
 def _decoded(value: str) -> str:

@@ -21,7 +21,7 @@ from ctxvc.cli.answers.shared import (
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import Cell, Column, Guess, Output, Share, Styled, Table, Tokens, counted
 from ctxvc.cli.terminal.charts import WIDTH
-from ctxvc.cli.terminal.dashboard import WindowAnswer, dashboard_of, window_answer, window_facts
+from ctxvc.cli.terminal.dashboard import WindowAnswer, dashboard_of, used_tokens, window_facts
 from ctxvc.core.display import decode, one_line
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
@@ -63,9 +63,10 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         sizes = () if app.json else prompt_size.counted_sizes(stored.store, snapshot.commit)
     answer = struct_of(
         Context,
+        window,
         snapshot,
         by=by,
-        **window_answer(window),
+        **used_tokens(window),
         limit=dashboard.limit,
         estimated=meter.estimated,
         thresholds=[

@@ -152,14 +152,7 @@ def _show(
     hits_listed = [_hit(hit) for hit in islice(matching, limit or None)]
     more = sum(1 for _ in matching) if limit else 0
     chosen.close()
-    answer = Grepped(
-        pattern=pattern.source,
-        bodies=count,
-        searched=search.searched,
-        skipped=search.skipped,
-        more=more,
-        items=hits_listed,
-    )
+    answer = struct_of(Grepped, search, pattern=pattern.source, bodies=count, more=more, items=hits_listed)
     if app.output.json:
         app.output.value(answer)
     elif hits_listed and app.output.terminal:
@@ -246,19 +239,8 @@ def _with_progress(
 
 def _hit(hit: searching.Hit) -> Hit:
     first, *others = hit.places
-    return struct_of(
-        Hit,
-        hit,
-        address=first.address,
-        session=first.session,
-        scope=first.scope,
-        block=first.row.id,
-        type=first.row.kind,
-        state=first.row.state,
-        step=first.row.step,
-        also=[Standing(address=place.address, state=place.row.state) for place in others],
-        project=first.project,
-    )
+    also = [struct_of(Standing, place, place.row) for place in others]
+    return struct_of(Hit, hit, first, first.row, block=first.row.id, type=first.row.kind, also=also)
 
 
 def _bodies_words(number: int) -> str:
@@ -357,22 +339,18 @@ class _Question:
 
 
 def _ranked_hit(fitting: Fitting) -> RankedHit:
-    place = fitting.place
+    row = fitting.place.row
     return struct_of(
         RankedHit,
         fitting,
-        address=place.address,
-        session=place.session,
-        scope=place.scope,
-        block=place.row.id,
-        type=place.row.kind,
-        state=place.row.state,
-        step=place.row.step,
+        fitting.place,
+        row,
+        block=row.id,
+        type=row.kind,
+        time=iso(fitting.time),
         before=[],
         after=[],
         also=[],
-        project=place.project,
-        time=iso(fitting.time),
     )
 
 

@@ -23,6 +23,7 @@ from ctxvc.cli.answers.shared import (
     TimeText,
     described,
     short,
+    struct_of,
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option, revision_argument
@@ -141,7 +142,7 @@ def _print(
 ) -> None:
     if output.json:
         items = [log_item_of(moment.entry, moment.meta) for moment in history]
-        output.value(Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=items))
+        output.value(struct_of(Log, snapshot, items=items))
         return
     if template is not None:
         output.lines(story.formatted(template, moment) for moment in history)
@@ -189,22 +190,29 @@ def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[CallCost
     """The usage of the calls, with its sums."""
     costs = list(calls)
     total = total_cost(costs)
-    return Usage(
-        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=total.calls,
+    items = [
+        struct_of(
+            UsageItem,
+            call,
+            call.usage,
+            call.entry,
+            time=iso(call.entry.time),
+            scope=store.reader.meta(call.entry.commit).scope,
+            by="planner" if call.by_planner else "agent",
+        )
+        for call in costs
+    ]
+    return struct_of(
+        Usage,
+        total,
+        total.usage,
+        snapshot,
+        scope=scope,
+        prices=models.MODELS_DATE,
         dollars=total.dollars or 0.0,
         planner_dollars=total_cost(call for call in costs if call.by_planner).dollars or 0.0,
-        unpriced=total.unpriced, prompt=total.usage.prompt, **total.usage._asdict(),
-        items=[_usage_item(store, call) for call in costs],
-    )  # fmt: skip
-
-
-def _usage_item(store: Store, call: CallCost) -> UsageItem:
-    entry = call.entry
-    return UsageItem(
-        commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
-        by="planner" if call.by_planner else "agent", subject=entry.subject, model=call.model,
-        dollars=call.dollars, prompt=call.usage.prompt, **call.usage._asdict(),
-    )  # fmt: skip
+        items=items,
+    )
 
 
 def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:

@@ -106,12 +106,12 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
 
     decision = _judged(policy, view, rehearsal) if rehearsal else None
     tokens_left = session.left(rehearsal)
-    return Planned(
+    return struct_of(
+        Planned,
+        rehearsal.plan,
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
-        actor=rehearsal.plan.actor,
-        reason=rehearsal.plan.reason,
         window=view.budget.effective,
         tokens_before=view.calibrated(rehearsal.tokens_before),
         tokens_after=tokens_left,
@@ -162,10 +162,9 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
         blocks = before.keys() & members
         tokens_after = remaining - sum(before[block].shown - after[block].shown for block in blocks - counted)
         items.append(
-            PlannedAction(
-                verb=action.verb,
-                targets=list(action.targets),
-                index=action.index,
+            struct_of(
+                PlannedAction,
+                action,
                 freed=view.calibrated(remaining) - view.calibrated(tokens_after),  # rounded so that all of them add up
                 cache=round(max((rewrite_costs[block] for block in blocks), default=0)),
             )
@@ -219,16 +218,8 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
 
 
 def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
-    return struct_of(
-        PendingPlan,
-        pending,
-        actor=pending.plan.actor,
-        reason=pending.plan.reason,
-        actions=[
-            PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
-            for action in pending.plan.actions
-        ],
-    )
+    actions = [struct_of(PlannedAction, action, freed=0, cache=0) for action in pending.plan.actions]
+    return struct_of(PendingPlan, pending, pending.plan, actions=actions)
 
 
 class PlannedAction(Item, frozen=True, kw_only=True):

@@ -188,14 +188,13 @@ def _check_shared(page: data.Page, criteria: Criteria) -> None:
 
 def _answer(page: data.Page, path: Path | None, size: int, encoded: bytes) -> Report:
     cut = len(page.bodies.cut) if page.kind == "session" else 0
-    return Report(
-        kind=page.kind,
-        title=page.title,
+    return struct_of(
+        Report,
+        page,
+        page.verdict,
         file=str(path) if path else "",
         bytes=size,
-        sentence=page.verdict.sentence,
         numbers=[struct_of(ReportNumber, one) for one in page.verdict.numbers],
-        notes=page.verdict.notes,
         cut=cut,
         page=None if path else msgspec.json.decode(encoded),
     )

@@ -497,13 +497,10 @@ def _print_end(output: Output, session: Session, ended: Ended, address: str, *, 
     answer = struct_of(
         Ran,
         ended,
+        ended.usage,
         session=session.name,
         scope=session.scope,
         scripted=scripted,
-        fresh=ended.usage.fresh,
-        written=ended.usage.written,
-        read=ended.usage.read,
-        reply=ended.usage.reply,
         planner=struct_of(PlannerUsage, ended.planner_usage, dollars=ended.planner_dollars),
     )
     if output.json:

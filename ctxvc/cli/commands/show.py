@@ -157,8 +157,7 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
             struct_of(
                 ShownGroup,
                 group,
-                session=resolved.snapshot.session,
-                scope=resolved.snapshot.scope,
+                resolved.snapshot,
                 inside=group.group,
                 blocks=len(rows),
                 bytes=size,

@@ -114,10 +114,9 @@ def _item(line: Line) -> StatsItem:
     usage = sums.usage
     return struct_of(
         StatsItem,
+        line,
         sums,
-        name=line.name,
-        sessions=line.sessions,
-        fresh=usage.fresh,
+        usage,
         cache_read=usage.read,
         cache_written=usage.written,
         output=usage.reply,

@@ -18,7 +18,7 @@ from ctxvc.cli.terminal.dashboard import (
     dashboard_of,
     page_of,
     text_of,
-    window_answer,
+    used_tokens,
 )
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
@@ -73,14 +73,14 @@ def _status(
     dashboard = page.dashboard
     return struct_of(
         Status,
+        window,
         dashboard,
+        snapshot,
         chosen_by=chosen_by,
-        commit=snapshot.commit,
         model=snapshot.ledger.meta.model,
-        **window_answer(window),
+        **used_tokens(window),
         dashboard=dashboard.dashboards,
         estimated=estimated,
-        waiting=snapshot.waiting,
         notes=page.notes,
         older_notes=page.older,
         groups=[struct_of(StatusLine, line) for line in dashboard.lines if line.type == "group"],

@@ -253,12 +253,10 @@ class WindowAnswer(Answer, frozen=True, kw_only=True):
     ]
 
 
-def window_answer(window: Occupancy) -> dict[str, Any]:
-    """The fields of `WindowAnswer`."""
+def used_tokens(window: Occupancy) -> dict[str, Any]:
+    """The fields of `WindowAnswer` that `window` has by other names."""
     call = window.counted_call
-    same = ("window", "window_by", "compacts", "percent", "by_provider", "recorded", "unrecorded", "since")
     return {
-        **{name: getattr(window, name) for name in same},
         "used": window.tokens,
         "reported": call.usage.prompt if call else None,
         "reported_step": call.step if call else None,
