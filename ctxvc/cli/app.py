@@ -211,7 +211,7 @@ class App:
             yield stored
 
     @contextmanager
-    def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
+    def acting(self, actor: str = "user") -> Iterator[Session]:
         """The chosen session, for changing its context; complete steps are committed on the way out."""
         from ctxvc.cli import hosts
         from ctxvc.session.session import Session
@@ -219,7 +219,7 @@ class App:
 
         with self.store() as store:
             hosts.settle(store)
-            stored = StoredSession.open(store, self.session_name(store), scope)
+            stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import msgspec
@@ -27,17 +27,22 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.policy_and_model import model_options, unasked, with_model
+from ctxvc.cli.options.policy_and_model import model_options, parsed, unasked, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
 from ctxvc.cli.verb import cut_part
-
-if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Action, Rehearsal
-    from ctxvc.core.policy import Policy
-    from ctxvc.core.view.view import View
-    from ctxvc.session.session import Session
-
+from ctxvc.core.plan.plan import Action, Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.budget import Budget, check
+from ctxvc.core.view.view import View
+from ctxvc.errors import BadInput
+from ctxvc.policies import spec
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.run import ask_plan
+from ctxvc.session.compaction import focus_words
+from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 
 #: If no policy and no budget are named: old results are cleared until the first share of the prompt is left; if more
 #: than the second remains, old steps are summarised.
@@ -65,10 +70,6 @@ def compact(
     the newest steps stay. `ctxvc recover` reads what left, `ctxvc undo` takes the whole compaction back. Without
     --planner, a summary is extracted from the text by rule.
     """
-    from ctxvc.cli.options.policy_and_model import parsed
-    from ctxvc.policies.layered import Layered
-    from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import StoredSession
 
     usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
     policy = _focused(parsed(spec, app.folder) if spec else usual, focus)
@@ -91,9 +92,6 @@ def compact(
 
 def _focused(policy: Policy, text: str) -> Policy:
     """The policy with the words of a text in its focus, short and common ones left out. Raises: BadInput."""
-    from ctxvc.errors import BadInput
-    from ctxvc.policies.layered import Layered
-    from ctxvc.session.compaction import focus_words
 
     if not text:
         return policy
@@ -106,9 +104,6 @@ def _focused(policy: Policy, text: str) -> Policy:
 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
-    from ctxvc.core.plan.rehearse import rehearse
-    from ctxvc.policies import spec
-    from ctxvc.policies.run import ask_plan
 
     view = unasked(session.view())
     before = session.used()
@@ -132,7 +127,6 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
 
 def _under(view: View, window: int, present: int) -> View:
     """The view with the given window, else with one as small as the present prompt."""
-    from ctxvc.core.view.budget import Budget, check
 
     window_size, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
     if not window:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import msgspec
@@ -31,20 +31,22 @@ from ctxvc.cli.options.policy_and_model import model_options, parsed, unasked, u
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, Tokens, safe
 from ctxvc.cli.verb import cut_part, left_out
+from ctxvc.core.ledger.ledger import blocks_of
+from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import CommitDecision, committed, reckon
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.budget import Budget, check
+from ctxvc.core.view.view import View, costs
 from ctxvc.errors import BadInput
-
-if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Rehearsal
-    from ctxvc.core.plan.timing import CommitDecision
-    from ctxvc.core.policy import Policy
-    from ctxvc.core.view.view import View
-    from ctxvc.session.session import Session
-    from ctxvc.store import pending_plans
-
+from ctxvc.policies import spec
+from ctxvc.policies.run import ask_plan, ask_timing
+from ctxvc.session.session import Session
+from ctxvc.store import pending_plans
+from ctxvc.store.log.stored_session import StoredSession
 
 #: The most actions that are listed; `--json` has all.
 _MOST_ACTIONS = 60
-_MOST_NAMED = 8
 
 
 @command("plan", "ctxvc plan --policy layered --budget 32k")
@@ -71,11 +73,6 @@ def plan(
         raise click.UsageError("give either --commit or --wait")
     if (pending or drop) and (spec or budget or commit or wait or model or script):
         raise click.UsageError("--pending and --drop are for pending plans and do not make a new one")
-    from ctxvc.core.plan.rehearse import rehearse
-    from ctxvc.core.view.budget import Budget, check
-    from ctxvc.policies.run import ask_plan
-    from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import StoredSession
 
     with app.store() as store, StoredSession.open(store, app.session_name(store)) as stored:
         if drop or pending:
@@ -102,7 +99,6 @@ def plan(
 
 
 def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal) -> Planned:
-    from ctxvc.policies import spec
 
     decision = _judged(policy, view, rehearsal) if rehearsal else None
     tokens_left = session.left(rehearsal)
@@ -127,8 +123,6 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
 
 def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     """The policy's decision whether to commit now, with benefit and cost, even if the policy leaves those out."""
-    from ctxvc.core.plan.timing import reckon
-    from ctxvc.policies.run import ask_timing
 
     decision = ask_timing(policy, view, rehearsal)
     if decision.benefit or decision.cost:
@@ -141,9 +135,6 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 
     A block in two actions counts for the last of them, which decides its final state.
     """
-    from ctxvc.core.ledger.ledger import blocks_of
-    from ctxvc.core.plan.timing import committed
-    from ctxvc.core.view.view import costs
 
     before, after = costs(view.ledger, view.price), costs(rehearsal.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000

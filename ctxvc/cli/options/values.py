@@ -60,9 +60,9 @@ def written(tokens: int) -> str:
     return str(tokens)
 
 
-def time_option(name: str, help: str, metavar: str = "TIME") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def time_option(name: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`--since` or `--until`: the time as ISO 8601 in UTC, empty if it is not given."""
-    return click.option(name, metavar=metavar, default="", type=_Time(), help=help)
+    return click.option(name, metavar="TIME", default="", type=_Time(), help=help)
 
 
 class GivenPath(click.Path):
