@@ -59,7 +59,7 @@ def write_session(
 
 
 def is_taken_in(agent: str) -> bool:
-    """Whether the agent takes sessions in by a command of its own, and looks for none."""
+    """Whether the agent imports a session only by a command of its own, rather than finding it in a folder."""
     return agent != CLAUDE_CODE and native.native_format(agent).folder is None
 
 
@@ -139,7 +139,7 @@ def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, 
 
 
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
-    """Prints what the session in its new form has lost."""
+    """Prints what the session has lost in its new form."""
     for line in losses_in_words(exported, snapshot.ledger):
         app.output.note(safe(line))
 
@@ -147,7 +147,9 @@ def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
 def print_export(
     app: App, snapshot: Snapshot, form: str, exported: Exported, place: Path | None, *, written: bool = False
 ) -> None:
-    """Writes an export to its place or the output, unless that is done, or the answer of `--json` is to have it."""
+    """Writes an export to its file or to the output, unless it is `written`. With `--json` it prints the answer, which
+    has the export itself if no file does.
+    """
     file = str(app.path(place)) if place and place != Path("-") else ""
     if not written and (file or not app.output.json):
         write(app, place, exported.data)

@@ -78,7 +78,7 @@ class App:
 
     @cached_property
     def person(self) -> Person:
-        """What is in the person's file. Raises: BadSettings."""
+        """The person's settings. Raises: BadSettings."""
         return settings.person(self.env, COMMANDS) if self.configured else Person()
 
     @cached_property
@@ -90,7 +90,7 @@ class App:
 
     @cached_property
     def project_settings(self) -> Mapping[str, Any]:
-        """What a project's own file sets, if the person accepted it. Raises: BadSettings, CtxvcError."""
+        """The settings in the project's own file; none if it is not accepted. Raises: BadSettings, CtxvcError."""
         data = settings.project_content(self.project_file.parent) if self.configured else None
         if data is None:
             return {}
@@ -103,7 +103,7 @@ class App:
         return {}
 
     def setting(self, name: str) -> Setting | None:
-        """What is set for a name, but for options; None for nothing. Raises: BadSettings, CtxvcError."""
+        """The setting of a name, options aside; None if it has none. Raises: BadSettings, CtxvcError."""
         if (variable := settings.VARIABLES.get(name, "")) and self.env.get(variable):
             return Setting(settings.from_variable(name, variable, self.env[variable]), variable)
         own = self.person.project(self.folder.resolve()) if self.person.projects else {}
@@ -122,7 +122,7 @@ class App:
 
     @property
     def may_ask(self) -> bool:
-        """Whether a person can be asked something, as git asks for a password."""
+        """Whether a person is there to answer a question."""
         return bool(not self.json and self.output.terminal and sys.stdin.isatty())
 
     def path(self, path: Path) -> Path:
@@ -192,7 +192,7 @@ class App:
 
     @contextmanager
     def reading_store(self) -> Iterator[Store]:
-        """The store, for reading: nothing is flushed on the way out."""
+        """The store, open for reading within the block: nothing is flushed at its end."""
         from ctxvc.cli import hosts
 
         with self.store() as store:
@@ -202,7 +202,7 @@ class App:
 
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
-        """The chosen session, for reading: nothing is flushed on the way out."""
+        """The chosen session, open for reading within the block: nothing is flushed at its end."""
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.reading_store() as store:
@@ -212,7 +212,7 @@ class App:
 
     @contextmanager
     def acting(self, actor: str = "user") -> Iterator[Session]:
-        """The chosen session, for changing its context; complete steps are committed on the way out."""
+        """The chosen session, open for changes within the block; complete steps are committed at its end."""
         from ctxvc.cli import hosts
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
@@ -225,7 +225,7 @@ class App:
                 yield session
 
     def meter(self, store: Store, ledger: Ledger) -> Meter:
-        """Counts a session's tokens, with a bar where that takes a while: the first time after an import."""
+        """The meter of a session's tokens, with a progress bar where counting takes long, as after an import."""
         from ctxvc.cli.terminal.progress import Progress
         from ctxvc.tokens.meter import Meter
 
@@ -235,8 +235,8 @@ class App:
         return Meter(store, ledger.meta.tokenizer, bar.reach)
 
     def session_name(self, store: Store) -> str:
-        """The full name of the session that `--session` or CTXVC_SESSION names, else of an agent's own in whose shell
-        this runs; empty if nothing names one.
+        """The full name of the session that `--session` or CTXVC_SESSION names, else of the agent's session in whose
+        shell this runs; empty if there is none.
 
         Raises: NotFound if it is no session's, or several sessions'.
         """
@@ -260,7 +260,7 @@ class App:
             return self._picked(error)
 
     def revision(self, stored: StoredSession, text: str) -> Snapshot:
-        """The snapshot at a revision, as `revision.resolve` gives it; on a terminal a person picks one of several
+        """The snapshot at a revision; on a terminal a person picks one of several
         sessions that fit. Raises: NotFound, BadInput.
         """
         from ctxvc.store.read import revision
@@ -307,7 +307,7 @@ class App:
 
 
 class Command(click.Command):
-    """A command whose help begins with an example, and that takes the global options too."""
+    """A command that also takes the global options, and whose help begins with an example."""
 
     def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
         super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
@@ -338,7 +338,7 @@ class Command(click.Command):
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function, whose docstring follows the summary from `registry` in its help."""
+    """Makes a command of a function, whose docstring follows the summary from `command_list` in its help."""
     return click.command(name, cls=Command, example=example)
 
 
@@ -428,7 +428,7 @@ def revision_argument(name: str = "revision", metavar: str = "[REV]") -> Callabl
 
 
 def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A name or a revision; one that is given but empty, as from a variable that is not set, is wrong usage."""
+    """The value of a name or revision. Raises: click.BadParameter for an empty one, as from an unset variable."""
     from click.core import ParameterSource
 
     if not value and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
@@ -454,7 +454,7 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
 
 
 def raise_unreadable(errors: Sequence[CtxvcError]) -> None:
-    """Ends a command that has answered for everything except these. Raises: Damaged if one is, else the first."""
+    """Reports what could not be read, after the rest was answered. Raises: Damaged if any is, else the first error."""
     if errors:
         first = next((error for error in errors if isinstance(error, Damaged)), errors[0])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

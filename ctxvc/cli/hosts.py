@@ -27,7 +27,7 @@ _EXPORT = f"`ctxvc export --format {_HOST} --install` writes a session to resume
 
 
 def hooks_folder() -> Path:
-    """The folder of our files for other programs, which are no modules: in the installed package, or in the source."""
+    """The folder with our hooks and extensions for other programs: in the installed package, or in the source."""
     package = Path(__file__).parents[1]
     inside = package / "hooks"
     return inside if inside.is_dir() else package.parent / "hooks"
@@ -49,7 +49,7 @@ def settle(store: Store) -> dict[Path, int]:
 
 
 def effect(app: App, session: Session) -> Effect:
-    """When the session's prompt, changed now, is the one that its model is sent."""
+    """When the model is sent the session's prompt as it is changed now."""
     source = session.ledger().meta.source
     if source is None or source.format != _HOST:
         return "next-request"
@@ -66,15 +66,15 @@ def effect(app: App, session: Session) -> Effect:
 
 
 def effect_of_addition(app: App, session: Session) -> Effect:
-    """When the session's model is sent a text that was put into its conversation. A host's compaction keeps what the
-    host has, and notes: no other text comes in by it.
+    """When the model is sent a text that was added to the session. A host's compaction keeps what the host has, and
+    notes; it brings in no other text.
     """
     when = effect(app, session)
     return "export" if when == "next-compaction" else when
 
 
 def advice(when: Effect) -> str:
-    """What the person is told of it; empty where there is nothing to tell."""
+    """The remark for a person on when a change takes effect; empty if it does with the next request."""
     host = HOSTS[_HOST]
     match when:
         case "next-compaction":
@@ -105,7 +105,7 @@ def choice(env: Mapping[str, str]) -> Choice:
 
 
 def line(outcome: Outcome) -> str:
-    """The line on a compaction for the person; Claude Code puts the plugin's name before it."""
+    """The line that tells a person of a compaction; Claude Code puts the plugin's name before it."""
     from ctxvc.core.plan import payoff
 
     sizes = f"{human_tokens(outcome.before)} → {human_tokens(outcome.after)} in {outcome.seconds:.1f} s"

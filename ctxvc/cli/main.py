@@ -36,7 +36,7 @@ _WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
 
 
 class Failure(NamedTuple):
-    """What is reported of a failure: a code for programs, a message, a hint, and the exit code."""
+    """The report of a failure: a code for programs, a message, a hint, and the exit code."""
 
     code: str
     message: str
@@ -45,7 +45,7 @@ class Failure(NamedTuple):
 
 
 class Root(click.Group):
-    """Lists its commands from the table: `--help` and an unknown name import none. Every failure of one ends here."""
+    """All commands, listed from a table: `--help` and an unknown name import none of them. Every failure ends here."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -255,7 +255,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the command line, and exits with its code."""
     if sys.platform == "win32":
         sys.exit("ctxvc: Windows is not supported directly: run ctxvc inside WSL (`wsl --install` sets it up)")
     if sys.stderr is None:

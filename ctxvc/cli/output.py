@@ -58,13 +58,13 @@ class Guess(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A part of a whole: `12 %` to people, `12.3 %` in a pipe."""
+    """A share, 0 to 1: `12 %` to people, `12.3 %` in a pipe."""
 
     fraction: float
 
 
 class Styled(NamedTuple):
-    """A cell in a colour, if there are colours."""
+    """A cell with a colour, for output that has colours."""
 
     text: str | Tokens
     color: str
@@ -183,6 +183,7 @@ class Output:
         to_stderr(text)
 
     def table(self, table: Table) -> None:
+        """Prints a table, through the pager on a terminal."""
         self.lines(self.table_lines(table))
 
     def table_lines(self, table: Table) -> Iterator[str]:
@@ -195,7 +196,7 @@ class Output:
             yield "\t".join(map(plain, row))
 
     def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
-        """The lines of names and values, one pair a line, without those that have no value."""
+        """The lines of names and values, a pair each; those without a value are left out."""
         facts = [(name, value) for name, value in facts if value not in ("", None)]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
@@ -351,7 +352,7 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """The time as `timestamp.iso` writes it."""
+    """Seconds since 1970 as ISO 8601, in UTC."""
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
     return timestamp.iso(seconds)

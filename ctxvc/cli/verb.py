@@ -56,6 +56,7 @@ def acting_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def blocks_argument(function: Callable[..., None]) -> Callable[..., None]:
+    """BLOCKS, at least one."""
     return click.argument("blocks", metavar="BLOCKS...", nargs=-1, required=True)(function)
 
 
@@ -65,6 +66,7 @@ allow_user = click.option("--allow-user", is_flag=True, help="Include human text
 def act(
     ctx: click.Context, verb: Verb, blocks: Sequence[str], index: str, actor: Actor, allow_user: bool = False
 ) -> None:
+    """Applies a verb to blocks and prints what has changed. Exits with 1 if nothing has."""
     app = ctx.ensure_object(App)
     check_allow_user(ctx, actor, allow_user)
     with app.acting(actor) as session:
@@ -81,6 +83,7 @@ def check_allow_user(ctx: click.Context, actor: Actor, allow_user: bool) -> None
 def answer_of(
     ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()
 ) -> None:
+    """Prints what a verb has changed. Exits with 1 if nothing has."""
     answer = acted(session, verb, rehearsal, undone)
     if answer.tokens_before != answer.tokens_after:
         answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
@@ -96,6 +99,7 @@ def answer_of(
 
 
 def print_left_out(output: Output, verb: str, problems: Sequence[LeftOut], actor: str) -> None:
+    """Prints which blocks were left out, and why."""
     for line in left_out(verb, problems):
         output.note(safe(line))
     if actor == "user" and any(problem.why == "human" for problem in problems):
@@ -118,7 +122,7 @@ def left_out(verb: str, problems: Sequence[LeftOut]) -> Iterator[str]:
 
 
 def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()) -> Acted:
-    """The answer of a changing verb. The new prompt is measured, since the change may also have cut thinking."""
+    """The answer of a changing verb. The new prompt is measured: the change may also have cut thinking."""
     view = session.view()
     price = view.price
     tokens = {row.id: price.body(row) for row in rehearsal.rows}
@@ -137,6 +141,7 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
 
 
 def lines_of(output: Output, answer: Acted) -> Iterator[str]:
+    """The lines on what a verb has changed, for people."""
     for subject in answer.undone:
         yield output.style(safe(f"{'redone' if answer.verb == 'redo' else 'undone'}: {subject}"), bold=True)
     for group in answer.groups:
@@ -153,7 +158,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 
 
 def cut_part(output: Output, tokens_cut: int) -> str:
-    """Of the tokens that a change freed, those that left beside the blocks that it names."""
+    """The part of a sentence on the freed tokens that were earlier thinking and dashboards; empty if there are none."""
     return f" ({output.estimate(tokens_cut)} of them earlier thinking and dashboards)" if tokens_cut else ""
 
 

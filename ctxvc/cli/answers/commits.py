@@ -78,7 +78,7 @@ class OfCommit:
 
 
 def stored_of(stored: StoredSession, resolved: Resolved) -> StoredSession:
-    """The session that an address was resolved in."""
+    """The session of the address, open for reading; `stored` itself if it is that session."""
     if resolved.snapshot.session == stored.name:
         return stored
     other = StoredSession.open(stored.store, resolved.snapshot.session, resolved.snapshot.scope)

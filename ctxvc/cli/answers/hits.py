@@ -110,7 +110,7 @@ def _meet(passage: _Passage, item: Hit, first: int) -> bool:
 
 
 def context_lines(items: Sequence[Hit]) -> Iterator[str]:
-    """As `grep` writes them: `B17:3:` before a line that matches, `B17-2-` before another, `--` between passages."""
+    """The lines in the form of `grep -C`: `B17:3:` before a match, `B17-2-` before another, `--` between passages."""
     for number, passage in enumerate(_passages(items)):
         if number:
             yield "--"
@@ -125,7 +125,7 @@ def _place(hit: Hit) -> str:
 
 
 def screen_lines(output: Output, items: Sequence[Hit]) -> Iterator[str]:
-    """Each block with its lines below it, what matches marked, and as much of a long line as there is room for."""
+    """The lines for a terminal: below each block its lines, cut to the width around the match, which is coloured."""
     digits = max(len(str(item.line + len(item.after))) for item in items)
     address = ""
     for passage in _passages(items):

@@ -213,7 +213,9 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
-    """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
+    """The answer of `replay`. With `aside`, the held-out third and the rest are listed apart too; with `ranked`, the
+    best comes first.
+    """
     from ctxvc.replay.results.comparison import above
     from ctxvc.replay.results.totals import rank, totals
 
@@ -246,6 +248,7 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
 
 
 def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recommended:
+    """The policy and budget to use, of results of `sources` of the `recorded` sessions."""
     from ctxvc.replay.results.totals import advice, totals, visible
 
     best = advice(totals(results))
@@ -272,6 +275,7 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
 
 
 def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
+    """The answer, with the comparison of the policies `a` and `b` in it."""
     from ctxvc.replay.results.comparison import compared, examples
 
     counts = [

@@ -16,6 +16,7 @@ SHORT = 12
 
 
 def described(description: str) -> msgspec.Meta:
+    """The annotation that describes a field in its schema and in docs/json.md."""
     return msgspec.Meta(description=description)
 
 
@@ -52,8 +53,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def struct_of(kind: type[_Struct], *sources: object, **own: Any) -> _Struct:
-    """An answer or item with the attributes of the sources that have its fields' names, of several the first source's;
-    `own` are the other fields.
+    """An answer or item whose fields come from `own`, else from the attribute of that name of the first source that has
+    one.
     """
     names = [name for name in kind.__struct_fields__ if name not in own]
     copied = {name: getattr(source, name) for source in sources[::-1] for name in names if hasattr(source, name)}
@@ -63,9 +64,7 @@ def struct_of(kind: type[_Struct], *sources: object, **own: Any) -> _Struct:
 def table_of(
     kind: type[Item], items: Iterable[Item], *, heading: str = "", dim: Callable[[Any], bool] | None = None
 ) -> Table:
-    """The table of some items; rows for which `dim` is true are dimmed. `heading` is that of the first column, where
-    the question decides it.
-    """
+    """The table of some items; rows for which `dim` is true are dimmed. `heading` replaces the first column's name."""
     rows = list(items)
     columns = {
         name: column
@@ -88,10 +87,12 @@ def _columns(kind: type[Item]) -> dict[str, Column]:
 
 
 def star(is_current: bool) -> Cell:
+    """A green `*` for the current one; otherwise empty."""
     return Styled("*", "green") if is_current else ""
 
 
 def unless_zero(number: int) -> Cell:
+    """The number; empty for 0."""
     return number or ""
 
 
@@ -105,7 +106,7 @@ def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
 
 
 def short(commit: str) -> str:
-    """As many digits of a commit's id as people are shown."""
+    """The first digits of a commit's id, as people see it."""
     return commit[:SHORT]
 
 

@@ -76,7 +76,7 @@ class Origin(NamedTuple):
 
 
 def in_lines(folder: Path, store: Store, target: str) -> tuple[list[str], list[str]]:
-    """The answer for a model, and the addresses in it. Raises: NotFound, BadInput, CtxvcError."""
+    """The answer for a model, in lines, and the addresses in it. Raises: NotFound, BadInput, CtxvcError."""
     code = code_of(folder, target)
     links.take(store)
     if code.file and not code.number:
@@ -98,7 +98,7 @@ def in_lines(folder: Path, store: Store, target: str) -> tuple[list[str], list[s
 
 
 def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
-    """Raises: NotFound if no call on the file is recorded."""
+    """Who wrote the lines of a file. Raises: NotFound if no call on it is recorded."""
     lines = _file_lines(folder, store, code)
     if not lines:
         raise _nothing(code.file, code)
@@ -143,6 +143,7 @@ def _request(store: Store, step: origins.Step) -> str:
 
 
 def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
+    """The conversation behind a commit or a line. Raises: NotFound, BadInput."""
     link = _link(folder, store, code, target)
     committed = _committed(store, link)
     code = code._replace(commit=code.commit or (link.commit if link and not code.file else ""))

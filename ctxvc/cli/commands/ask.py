@@ -121,7 +121,7 @@ class _Question:
         self._window = min(budget, (reported.tokens if reported else 0) or models.window(model) or budget)
 
     def of_session(self, name: str) -> tuple[str, AskResult]:
-        """The whole name of a session, and what it gave. Raises: CtxvcError."""
+        """The full name of a session, and the answer from it. Raises: CtxvcError."""
         from ctxvc.agent import ask as of_one
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
@@ -137,7 +137,7 @@ class _Question:
                 recorded.stored.leave()
 
     def of_sessions(self, remote: str | None, unreadable: list[CtxvcError]) -> AskResult:
-        """What all sessions of the project gave, or those that a remote has. Raises: CtxvcError."""
+        """The answer from all sessions of the project, or from those that a remote has. Raises: CtxvcError."""
         from ctxvc.agent import ask_sessions
         from ctxvc.cli.remotes import remote_sessions
 
@@ -148,7 +148,7 @@ class _Question:
                 return self._result(session, self._recordings(session, [source], unreadable))
 
     def of_all_projects(self, unreadable: list[CtxvcError]) -> AskResult:
-        """What the sessions of all projects gave. Raises: CtxvcError."""
+        """The answer from the sessions of all projects. Raises: CtxvcError."""
         from ctxvc.agent import ask_sessions
 
         sources = ask_sessions.labelled([store.path for store in self._app.all_stores(unreadable)])

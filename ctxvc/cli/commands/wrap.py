@@ -240,14 +240,14 @@ class OwnProxy:
         self._process = self._start()
 
     def wait(self) -> None:
-        """Returns once it is ready. Raises: CtxvcError with its own message if it cannot start."""
+        """Waits until the proxy is ready. Raises: CtxvcError with its own message if it cannot start."""
         assert self._process.stdout
         if not self._process.stdout.readline():
             self._process.wait()
             raise CtxvcError(self.errors() or "the proxy did not start", hint="`ctxvc doctor` checks the installation")
 
     def ended(self, pid: int) -> None:
-        """Starts it again if `pid`, which has ended, was its process."""
+        """Starts the proxy again if `pid`, which has ended, was its process."""
         if pid != self._process.pid:
             return
         self._process.returncode = 0  # somebody else has waited for it
@@ -257,7 +257,7 @@ class OwnProxy:
         self._process = self._start()
 
     def close(self) -> None:
-        """Lets it record what is in its queue, and end."""
+        """Ends the proxy, once it has recorded what is in its queue."""
         self._let_go()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST)
@@ -266,7 +266,7 @@ class OwnProxy:
             item.close()
 
     def errors(self) -> str:
-        """What it reported."""
+        """The text of what the proxy reported; empty if nothing."""
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", "replace").strip().removeprefix("ctxvc: ")
 
@@ -295,7 +295,7 @@ class OwnProxy:
 
 
 def run_agent(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
-    """Runs an agent until it ends, and gives the status that the system has for it. Raises: OSError."""
+    """The exit status of an agent, which runs until it ends, as `os.waitpid` gives it. Raises: OSError."""
     agent = 0
     early: list[int] = []  # signals that came while the agent was being started
 

@@ -69,7 +69,7 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
 
 
 def unasked(view: View) -> View:
-    """The view as if no policy had asked a model yet: a person wants it asked now."""
+    """The view without a record that a policy has asked a model, since a person wants one asked now."""
     ledger = view.ledger
     return replace(view, ledger=ledger.with_meta(msgspec.structs.replace(ledger.meta, asked=0)))
 
@@ -98,7 +98,7 @@ def _ask(app: App, session: Session, actor: str, name: str, script: Path | None)
 
 
 def model_of(app: App, script: Path | None, name: str = "", provider: str = "") -> Model:
-    """The model until the command ends: the server's that has a model of that name, or the script in a file.
+    """The model, for as long as the command runs: a server that has one of that name, or the script in a file.
 
     Raises: ModelFailed, BadInput.
     """
@@ -165,7 +165,7 @@ def _likely(env: Mapping[str, str], model: str) -> str:
 
 
 def server(place: Endpoint) -> AbstractContextManager[Server]:
-    """The server behind an endpoint, for a `with` block, also in another process. Raises: ModelFailed."""
+    """The server of an endpoint, for a `with` block. It can be called in another process too. Raises: ModelFailed."""
     options: dict[str, Any] = {"base_url": place.url} if place.url else {}
     if place.provider == "anthropic":
         from ctxvc.agent.provider import Anthropic

@@ -58,11 +58,11 @@ class Access:
 
     @property
     def query(self) -> str:
-        """What is behind the address of the first request."""
+        """The query of the first request's address."""
         return f"?t={self._first}"
 
     def credential(self, request: Request) -> str:
-        """What a request is judged by. The address's token is good for one request."""
+        """The token of a request: its cookie's, or ours if it has the address's token, which works once; else empty."""
         pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
         if own := next((value for name, _, value in pairs if name == f"ctxvc-{self.port}"), ""):
             return own
@@ -74,13 +74,13 @@ class Access:
         return ""
 
     def welcome(self) -> Response:
-        """Gives the cookie, and leads to the page."""
+        """The response that sets the cookie and leads to the page."""
         cookie = f"ctxvc-{self.port}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         return Response(303, headers=(("Location", "/"), ("Set-Cookie", cookie)))
 
 
 class Live:
-    """The answers. Without `edit` it changes nothing.
+    """The answers to a browser's requests. Without `edit` it changes nothing.
 
     With `shared` only those sessions are there that it gives, each with the tips of its scopes: what a remote has.
     """

@@ -40,14 +40,14 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """A plan that was shown, and is to be made true."""
+    """A request to apply a plan that was shown."""
 
     session: _Name
     plan: _Name
 
 
 class Changes:
-    """The plans that were shown and not applied yet."""
+    """The plans that were shown and are not applied yet."""
 
     def __init__(self) -> None:
         self._plans: dict[str, tuple[ChangeRequest, str]] = {}
@@ -67,7 +67,7 @@ class Changes:
         return {"plan": lines, "saves": saves, "token": token, "problem": problem or None}
 
     def apply(self, stored: StoredSession, approval: Apply) -> Any:
-        """Makes a plan true that was shown. Raises: BadInput, Conflict if the session has changed since, CtxvcError."""
+        """Applies a plan that was shown. Raises: BadInput, Conflict if the session has changed since, CtxvcError."""
         with self._lock:
             change, state = self._plans.pop(approval.plan, (None, ""))
         if change is None or change.session != approval.session:

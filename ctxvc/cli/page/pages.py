@@ -32,7 +32,10 @@ _INVERSE = {
 def session_page(
     stored: StoredSession, meter: Meter, *, tips: Sequence[str] = (), command: str = "ctxvc report"
 ) -> data.Session:
-    """The page of what `tips` reach, by default of the whole session with what is in no commit yet. Raises: Damaged."""
+    """The page of the history behind `tips`; without any, of the whole session, uncommitted records included.
+
+    Raises: Damaged.
+    """
     name = shlex.quote(stored.name)
 
     def undo(verb: str, block: str) -> str:
@@ -81,7 +84,7 @@ def stats_page(groups: Sequence[Statistics], *, title: str, command: str) -> dat
 
 
 def whole_page(app: App, since: str, unreadable: list[CtxvcError], *, all_projects: bool, command: str) -> data.Stats:
-    """The page by everything; of one project not by project. Errors of what cannot be read go into `unreadable`."""
+    """The page with an answer by each kind; of a single project, not by project. Errors go into `unreadable`."""
     kinds = [by for by in NAMES if by != "project" or all_projects]
     groups = answers(app, kinds, since, unreadable, all_projects=all_projects)
     return stats_page(groups, title="all projects" if all_projects else app.folder.name, command=command)

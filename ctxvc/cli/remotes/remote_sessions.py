@@ -35,8 +35,9 @@ _ELSEWHERE = ("not here", "newer there")
 
 
 def show(app: App, name: str, *, notes: bool) -> None:
-    """Prints the sessions on a remote, with `notes` those that have the project's, too; offline, those last fetched,
-    with a note."""
+    """Prints the sessions on a remote; with `notes`, also those that only have the project's notes. Offline, they are
+    those last fetched, which a remark says.
+    """
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
@@ -53,7 +54,7 @@ def show(app: App, name: str, *, notes: bool) -> None:
 
 
 def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
-    """Notes which sessions of remotes a search of this store did not have, and how to take one in.
+    """Prints which sessions of remotes a search of this store did not cover, and how to take one in.
 
     With `fresh`, as they are there now; else as they were fetched last, without a network. Raises: with `fresh`, as
     `indexes.fetch`; NotFound if there is no remote.
@@ -82,7 +83,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
 
 
 def names(app: App, store: Store, name: str) -> Collection[str]:
-    """The sessions that a remote has, whether here or not; what is not here, or longer there, is noted.
+    """The names of a remote's sessions. Prints which of them are not here, or longer there.
 
     Raises: NotFound if there is no such remote; as `indexes.fetch`.
     """
@@ -92,7 +93,7 @@ def names(app: App, store: Store, name: str) -> Collection[str]:
 
 
 def tips(remote: Remote) -> Mapping[str, Mapping[str, str]]:
-    """The sessions of a remote as its indexes were fetched last, each with the tips of its scopes there."""
+    """Each session of a remote → the tips of its scopes there, by the indexes fetched last."""
     return {name: one.entry.scopes for name, one in indexes.newest(indexes.cached(remote.address)).items()}
 
 
@@ -185,10 +186,12 @@ class PulledSession(Item, frozen=True, kw_only=True):
 
 
 def pulled_items(arrivals: Iterable[Arrival]) -> list[PulledSession]:
+    """The sessions that came in, as an answer has them."""
     return [struct_of(PulledSession, arrival, created=arrival.is_new) for arrival in arrivals]
 
 
 def pulled_lines(place: str, pulled: list[PulledSession]) -> Iterator[str]:
+    """The lines on what came in from a place, for people."""
     new = sum(item.created for item in pulled)
     yield safe(f"from {place}: {counted(new, 'new session')}, {len(pulled) - new} continued")
     for item in pulled[:MOST]:

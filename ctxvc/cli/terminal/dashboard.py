@@ -72,7 +72,7 @@ class Page(NamedTuple):
 def page_of(
     snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], calibration: tuple[int, int] | None = None
 ) -> Page:
-    """The dashboard of a snapshot. `costs` are those of its blocks, `calibration` the scope's where it is another."""
+    """The dashboard and newest notes of a snapshot. `costs` are its blocks'; `calibration` replaces the scope's."""
     return Page(
         dashboard_of(snapshot, meter, costs, calibration),
         *model_dashboard.recent_notes(snapshot.ledger, snapshot.bodies.body),
@@ -87,6 +87,7 @@ def dashboard_of(
     *,
     every: bool = False,
 ) -> Dashboard:
+    """The dashboard of a snapshot; with `every`, each block has a line of its own."""
     ledger = snapshot.ledger
     return dashboard(
         ledger,
@@ -99,6 +100,7 @@ def dashboard_of(
 
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
+    """The dashboard exactly as a model gets it."""
     cap = model_dashboard.room("full", 0, model_dashboard.cap_of(budget, page.dashboard.calibration))
     return model_dashboard.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
@@ -112,6 +114,7 @@ def dashboard_lines(
     chosen_by: str,
     sizes: Sequence[int],
 ) -> Iterator[str]:
+    """The lines of `status`: the facts, then the table of these `lines`."""
     meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
@@ -135,7 +138,7 @@ def dashboard_lines(
 
 
 def vocabulary_remark(meta: Meta) -> str:
-    """The remark that a model's token counts are a guess; empty if they are not."""
+    """The remark that the model's token counts are a guess; empty if they are not."""
     remark = calibrations.guess_remark(meta.calibration, meta.counters.step)
     return render(remark, COMMAND_LINE) if remark else ""
 
@@ -143,7 +146,7 @@ def vocabulary_remark(meta: Meta) -> str:
 def window_facts(
     output: Output, window: Occupancy, source: Source | None, sizes: Sequence[int] = ()
 ) -> list[tuple[str, Cell]]:
-    """How full the window is, by whose count, and what of it is known; how it grew, by the `sizes` of the calls."""
+    """The facts of the window: how full it is, by whose count, of what, and how it grew, by the calls' `sizes`."""
     percent, mark = window.percent, "" if window.by_provider else "~"
     color = "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
     full = min(BAR, window.tokens * BAR // window.window)

@@ -101,7 +101,7 @@ def stopping() -> Iterator[threading.Event]:
 
 @contextmanager
 def after_failure(way: str) -> Iterator[None]:
-    """Within the block, a failing provider and a budget that is too small are reported with `way`, how to go on."""
+    """Within the block, adds `way`, how to go on, to the hint of a failing provider or too small a budget."""
     from ctxvc.agent.model import ModelFailed
 
     try:
