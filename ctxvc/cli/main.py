@@ -81,13 +81,13 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of that name, or of what a person's alias stands for. Raises: click.UsageError."""
-        name, *others = args
+        name, *arguments = args
         if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
             aliases = ctx.ensure_object(App).person.aliases
             if name not in aliases:
                 suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
                 raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
-            args = [*aliases[name], *others]
+            args = [*aliases[name], *arguments]
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:

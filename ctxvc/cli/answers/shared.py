@@ -72,8 +72,8 @@ def table_of(
         if not column.rare or any(getattr(item, name) for item in rows)
     }
     cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
-    first, *others = columns.values()
-    headed = [first._replace(name=heading or first.name), *others]
+    headed = list(columns.values())
+    headed[0] = headed[0]._replace(name=heading or headed[0].name)
     return Table(headed, cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
 
 

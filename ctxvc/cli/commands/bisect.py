@@ -137,14 +137,16 @@ def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, 
         Turned(move="good" if now else "bad", commit=log_item(store, revision.entry(store, commits[place])))
         for place, now in turns
     ]
-    what = "command, every prompt" if linear else "command"
-    return _answer(stored, scope, what, judge, items, stands=not judged[newest], judged=len(judged))
+    kind = "command, every prompt" if linear else "command"
+    return _answer(stored, scope, kind, judge, items, stands=not judged[newest], judged=len(judged))
 
 
 def _answer(
-    stored: StoredSession, scope: str, what: str, asked: str, items: list[Turned], *, stands: bool, judged: int = 0
+    stored: StoredSession, scope: str, kind: str, target: str, items: list[Turned], *, stands: bool, judged: int = 0
 ) -> Bisected:
-    return Bisected(session=stored.name, scope=scope, what=what, asked=asked, stands=stands, judged=judged, items=items)
+    return Bisected(
+        session=stored.name, scope=scope, what=kind, asked=target, stands=stands, judged=judged, items=items
+    )
 
 
 def _with_prompt(store: Store, tip: str) -> list[str]:
