@@ -111,7 +111,8 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
     print_export(app, snapshot, agent, exported, target, written=install)
     if not app.output.json:
         note_losses(app, exported, snapshot)
-    return GoingOn(folder, _commands(form, session, app.path(target) if target else None, install=install))
+    can_find = form.resume and target and (install or form.install)
+    return GoingOn(folder, form.commands(app.path(target), session.id) if can_find and target else [])
 
 
 def say(app: App, going_on: GoingOn) -> None:
@@ -129,13 +130,6 @@ def _native_session(form: NativeFormat, conversation: Conversation, folder: Path
         if place is None or (is_new and installed(session, place)):
             break
     return session
-
-
-def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[list[str]]:
-    """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
-    if not form.resume or not file or not (install or form.install):
-        return []
-    return form.commands(file, session.id)
 
 
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:

@@ -125,6 +125,10 @@ class App:
         """Whether a person is there to answer a question."""
         return bool(not self.json and self.output.terminal and sys.stdin.isatty())
 
+    def agrees(self, question: str) -> bool:
+        """Whether a person says yes; no where nobody can be asked."""
+        return self.may_ask and click.confirm(question, default=False, err=True)
+
     def path(self, path: Path) -> Path:
         """A path from the command line, relative to `folder`."""
         return self.folder / path

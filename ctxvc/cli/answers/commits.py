@@ -8,7 +8,7 @@ from ctxvc.cli.answers.shared import CommitId, Item, TimeText, described, short,
 from ctxvc.cli.output import Cell, Column, Styled, Timestamp, Tokens, iso
 from ctxvc.core.ledger.ledger import Meta
 from ctxvc.inspection.captions import label_of
-from ctxvc.inspection.diff import BlockChange, StubChange, difference
+from ctxvc.inspection.diff import BlockChange, difference
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read.address import Resolved
 from ctxvc.store.read.revision import Entry, Snapshot
@@ -129,22 +129,17 @@ def changes(store: Store, old: Snapshot, new: Snapshot) -> list[Change]:
     in_new = meter.bodies(((change.row, new.bodies) for change in blocks if change.now), new.ledger.meta.model)
     in_old = meter.bodies(((change.row, old.bodies) for change in blocks if not change.now), old.ledger.meta.model)
     return [
-        _change(
+        struct_of(
+            Change,
             change,
+            change.row,
+            type=change.row.kind,
             tokens=(in_new if change.now else in_old)[change.row.id],
             label=label_of(change.row, new if change.now else old),
         )
         if isinstance(change, BlockChange)
-        else _stub_change(change, meter.count(change.text))
+        else struct_of(
+            Change, change, change.group, type="group", tokens=meter.count(change.text), group=change.group.group
+        )
         for change in differences
     ]
-
-
-def _change(change: BlockChange, *, tokens: int, label: str) -> Change:
-    row = change.row
-    return struct_of(Change, change, row, type=row.kind, tokens=tokens, label=label)
-
-
-def _stub_change(change: StubChange, tokens: int) -> Change:
-    group = change.group
-    return struct_of(Change, change, group, type="group", tokens=tokens, group=group.group)

@@ -92,19 +92,12 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         *_guarded("wire", "", lambda: _wire(app)),
         *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
-    if app.output.json:
-        app.output.value(Doctor(items=items))
+    if app.output.json or not app.output.terminal:
+        app.output.answer(Doctor(items=items), table_of(DoctorItem, items))
     else:
-        _print(app.output, items)
+        app.output.lines(_screen_lines(app.output, items))
     if any(item.check == _CONTENTS and item.level == "problem" for item in items):
         ctx.exit(Damaged.exit_code)
-
-
-def _print(output: Output, items: list[DoctorItem]) -> None:
-    if output.terminal:
-        output.lines(_screen_lines(output, items))
-        return
-    output.table(table_of(DoctorItem, items))
 
 
 def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:

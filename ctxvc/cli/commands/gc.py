@@ -89,7 +89,7 @@ def _is_confirmed(app: App, survey: retention.Survey, limits: retention.Limits) 
     if not app.may_ask:
         return False
     _show(app.output, _answer(survey, survey.size, "", removed=False), limits)
-    return click.confirm("remove them?", default=False, err=True)
+    return app.agrees("remove them?")
 
 
 def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) -> Retention:

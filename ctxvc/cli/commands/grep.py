@@ -145,7 +145,9 @@ def _show(
         for store, stored_bodies in chosen:
             count += len(stored_bodies)
             with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-                yield from _with_progress(read(store, stored_bodies, unreadable), progress)
+                for stored_body, body in read(store, stored_bodies, unreadable):
+                    yield stored_body, body
+                    progress.add(len(body))
 
     search = searching.Search(texts(), pattern, context)
     matching = iter(search)
@@ -227,14 +229,6 @@ def _all_sessions(
 def _scopes(stored: StoredSession) -> Sequence[str]:
     """The session's scopes, the current one first."""
     return sorted(stored.scopes(), key=lambda name: name != stored.scope)
-
-
-def _with_progress(
-    stream: Iterator[tuple[StoredBody, bytes]], progress: Progress
-) -> Iterator[tuple[StoredBody, bytes]]:
-    for stored_body, body in stream:
-        yield stored_body, body
-        progress.add(len(body))
 
 
 def _hit(hit: searching.Hit) -> Hit:

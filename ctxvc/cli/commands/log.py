@@ -39,7 +39,7 @@ from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision as revisions
-from ctxvc.store.read.revision import Entry, Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models, prompt_size
 
@@ -102,7 +102,7 @@ def log(
         tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
         if usage:
             newest = reversed([*revisions.trace(stored.store, tips)])
-            calls = islice(_calls(stored.store, newest), number)
+            calls = islice(filter(None, (call_cost(stored.store, entry) for entry in newest)), number)
             answer = _used(stored.store, snapshot, "" if every else snapshot.scope, calls)
             app.output.value(answer) if app.output.json else app.output.prose(_usage_lines(app.output, answer))
             return
@@ -179,11 +179,6 @@ def _story_lines(
     for turn in story_turns:
         yield ""
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
-
-
-def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[CallCost]:
-    """The model's calls whose commits record their usage."""
-    return (call for entry in entries if (call := call_cost(store, entry)) is not None)
 
 
 def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[CallCost]) -> Usage:

@@ -140,6 +140,10 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
         counted(count, "text") if kind == KIND else f"{count} {kind}" for kind, count in sorted(answer.kinds.items())
     )
     verb = "erased" if answer.done else "would erase"
+    forms = f"the exact text, and in {_FORMS}"
+    if answer.short:
+        short = counted(answer.short, "text")
+        forms += f"; {short} of fewer than {SHORTEST} bytes only exactly and JSON-escaped"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: none of it is left"
     yield from output.facts(
         [
@@ -147,7 +151,7 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", everything)] if answer.done else []),
-            ("searched for", _forms(answer)),
+            ("searched for", forms),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
     )  # fmt: skip
@@ -170,13 +174,6 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
     yield (
         "Anyone who saw one of these prompts has seen it, and other clones still have it: if it is a key, replace it."
     )
-
-
-def _forms(answer: Purged) -> str:
-    if answer.short:
-        short = counted(answer.short, "text")
-        return f"the exact text, and in {_FORMS}; {short} of fewer than {SHORTEST} bytes only exactly and JSON-escaped"
-    return f"the exact text, and in {_FORMS}"
 
 
 def _remaining(folders: list[str]) -> Iterator[str]:

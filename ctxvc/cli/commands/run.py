@@ -295,6 +295,7 @@ def _opened(
     from ctxvc.cli.options.policy_and_model import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
+    from ctxvc.store.store import Store
     from ctxvc.tokens import models
 
     path, previous = origin
@@ -325,7 +326,8 @@ def _opened(
     name = previous.session or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
-            _go_to(path, session_name, previous.scope)
+            with Store(path) as store:
+                store.set_current_scope(session_name, previous.scope)
             session = _resumed(path, session_name, model, policy if spec else "", project_notes=project_notes)
         else:
             session = start.begin(
@@ -340,13 +342,6 @@ def _opened(
                 yield session
         finally:
             AutoPush(app.env)(path)
-
-
-def _go_to(path: Path, session: str, scope: str) -> None:
-    from ctxvc.store.store import Store
-
-    with Store(path) as store:
-        store.set_current_scope(session, scope)
 
 
 def _resumed(path: Path, name: str, model: str, policy: str | Policy, *, project_notes: bool) -> Session:

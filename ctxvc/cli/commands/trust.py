@@ -108,7 +108,7 @@ def _accept(app: App, *, yes: bool) -> bool:
             app.output.lines(_lines(projects))
     accepted = store_accepted and project_accepted
     now = False
-    if not accepted and (yes or (app.may_ask and click.confirm("accept these settings?", default=False, err=True))):
+    if not accepted and (yes or app.agrees("accept these settings?")):
         if path is not None and not store_accepted:
             decisions.accept(path, survey)
         if data is not None and not project_accepted:
