@@ -13,9 +13,8 @@ from ctxvc.cli.commands.stats import NAMES, Statistics, StatsItem, answers, time
 from ctxvc.cli.output import counted
 from ctxvc.core.display import human_tokens
 from ctxvc.errors import CtxvcError
-from ctxvc.report import data
+from ctxvc.report import data, share
 from ctxvc.report.session import Commands, session
-from ctxvc.report.share import clean_of
 from ctxvc.store import timestamp
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.tokens.meter import Meter
@@ -52,7 +51,7 @@ def session_page(
         created=timestamp.now("seconds"),
         version=ctxvc.__version__,
         commands=Commands(command, undo, show),
-        clean=clean_of(stored.store, stored.name),
+        clean=share.clean_of(stored.store, stored.name),
         live=None if tips else stored,
     )
 
