@@ -156,12 +156,12 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
 
 def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]:
     """What stands for a name in braces: the base URL at the proxy of each upstream, and the folder of our files."""
-    from ctxvc.cli.hosts import hooks
+    from ctxvc.cli import hosts
     from ctxvc.wire.forward import HOSTS
 
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
-    return {**urls, "any": address, "hooks": str(hooks.folder())}
+    return {**urls, "any": address, "hooks": str(hosts.hooks_folder())}
 
 
 def _has_recorded(store: Path, since: float) -> bool:
@@ -239,14 +239,14 @@ class OwnProxy:
         self._process = self._start()
 
     def wait(self) -> None:
-        """Returns once it is ready. Raises: CtxvcError with its own message if it cannot start."""
+        """Waits until the proxy is ready. Raises: CtxvcError with its own message if it cannot start."""
         assert self._process.stdout
         if not self._process.stdout.readline():
             self._process.wait()
             raise CtxvcError(self.errors() or "the proxy did not start", hint="`ctxvc doctor` checks the installation")
 
     def ended(self, pid: int) -> None:
-        """Starts it again if `pid`, which has ended, was its process."""
+        """Starts the proxy again if `pid`, which has ended, was its process."""
         if pid != self._process.pid:
             return
         self._process.returncode = 0  # somebody else has waited for it
@@ -256,7 +256,7 @@ class OwnProxy:
         self._process = self._start()
 
     def close(self) -> None:
-        """Lets it record what is in its queue, and end."""
+        """Ends the proxy, once it has recorded what is in its queue."""
         self._let_go()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST)
@@ -265,7 +265,7 @@ class OwnProxy:
             item.close()
 
     def errors(self) -> str:
-        """What it reported."""
+        """The text of what the proxy reported; empty if nothing."""
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", "replace").strip().removeprefix("ctxvc: ")
 
@@ -294,7 +294,7 @@ class OwnProxy:
 
 
 def run_agent(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
-    """Runs an agent until it ends, and gives the status that the system has for it. Raises: OSError."""
+    """The exit status of an agent, which runs until it ends, as `os.waitpid` gives it. Raises: OSError."""
     agent = 0
     early: list[int] = []  # signals that came while the agent was being started
 
