@@ -240,7 +240,7 @@ def test_a_scope_goes_back_to_where_it_came_from(session: StoredSession) -> None
     assert subjects[-1].startswith("step 2")
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Against all commits' ledgers, read whole."""
@@ -305,7 +305,7 @@ def shown(store: Store, commit: str) -> int:
     return len(outline(revision.at(store, commit).ledger))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     chance = random.Random(seed)

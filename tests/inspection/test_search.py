@@ -84,7 +84,7 @@ def test_what_fits_best_comes_first_with_the_line_that_fits(store: Store) -> Non
     assert addresses(store, "log") == [], "a part of a word is no word"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=4, unique=True))
 def test_every_body_is_found_by_each_of_its_words(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:

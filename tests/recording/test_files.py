@@ -405,7 +405,7 @@ def test_a_session_that_was_rewound_often_is_followed_from_anywhere(
     lines = rewound(*back_to)
     path = write(tmp_path / "s.jsonl", *lines)
     taken = []
-    for cut in range(len(COMPACTED) - 2, len(lines) + 1, 2):
+    for cut in range(len(COMPACTED) - 2, len(lines) + 1, 4):
         with create(tmp_path / str(cut) / ".ctxvc") as session:
             look(Follower(session, write(path, *lines[:cut]), "claude-code"))
             look(Follower(session, write(path, *lines), "claude-code"), final=True)
