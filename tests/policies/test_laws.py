@@ -81,8 +81,7 @@ def own(files: Sequence[Path], words: str, count: int) -> list[tuple[Path, int]]
 def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     policy = parse(words)
     done = 0
-    files = [file for file in trajectories() if file.stat().st_size < 90_000]  # -m slow takes all
-    for file, number in [*own(sample(), words, 1), *own(files, words, 1)]:
+    for number, file in enumerate(sample()):  # -m slow takes all files
         recorded = run(file)
         for budget in {BUDGETS[0], BUDGETS[(ALL.index(words) + number) % len(BUDGETS)]}:
             tried = check(policy, recorded.view(budget), recorded)
@@ -96,7 +95,7 @@ def test_the_laws_hold_on_recorded_runs(words: str) -> None:
 def test_the_laws_hold_all_along_a_run(words: str) -> None:
     files = [file for file in trajectories() if 20_000 < file.stat().st_size < 60_000]
     ((file, _),) = own([*files, *sample()[1:3]], words, 1)
-    played = drive(parse(words), messages(file)[:200], BUDGETS[0], every=12)
+    played = drive(parse(words), messages(file)[:150], BUDGETS[0], every=12)
     assert played.ledger.meta.counters.step
     _fits(played, BUDGETS[0])
 
