@@ -274,7 +274,7 @@ def test_a_line_that_is_still_being_written_says_nothing(format: str, path: Path
         assert warned(cut) == []
 
 
-@pytest.mark.parametrize("path", {name: path for name, path in reversed(OWN)}.values(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", dict(reversed(OWN)).values(), ids=lambda path: path.name)
 def test_a_second_import_of_the_same_adds_nothing(path: Path, store: Store) -> None:
     first = list(import_paths(store, [path], final=True))
     tips = store.all_tips()

@@ -83,10 +83,10 @@ def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     done = 0
     for number, file in enumerate(sample()):  # -m slow takes all files
         recorded = run(file)
-        for budget in {BUDGETS[0], BUDGETS[(ALL.index(words) + number) % len(BUDGETS)]}:
-            tried = check(policy, recorded.view(budget), recorded)
-            assert not tried.problems, "something is proposed that is refused"
-            done += bool(tried)
+        budget = BUDGETS[(ALL.index(words) + number) % len(BUDGETS) if number > 1 else 0]
+        tried = check(policy, recorded.view(budget), recorded)
+        assert not tried.problems, "something is proposed that is refused"
+        done += bool(tried)
     assert done or words in IDLE, "the policy did nothing at all"
 
 
