@@ -27,6 +27,7 @@ from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.store import Store, create
 from tests.making.conversation import human, reply, result, results
+from tests.making.store import unflushed
 
 NOW = 1_800_000_000.0
 ANY = Filters()
@@ -43,8 +44,9 @@ def record(store: Store, session: str, *messages: Message, agent: str = "pi") ->
     if not store.has(session):
         store.create_session(session, source=Source(format=agent, id=session))
     with StoredSession.open(store, session) as opened:
-        for message in messages:
-            opened.append(message, reply("so it is"))
+        with unflushed():
+            for message in messages:
+                opened.append(message, reply("so it is"))
         opened.finish()
 
 
