@@ -69,8 +69,9 @@ def plain(value: Any) -> Any:
 
 
 @each_sdk
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(
+    ("name", "stream"), [*((name, True) for name in ANSWERS), *((name, False) for name in list(ANSWERS)[::3])]
+)
 def test_sdks_read_it_as_one_answer(name: str, form: str, stream: bool) -> None:
     as_one = read(form, client_has(name, form, stream=stream)[0], stream=stream)
 

@@ -245,7 +245,7 @@ def length(format: str, path: Path) -> int:
     return len(messages_of(format, json.loads(path.read_text())))
 
 
-@of_every_file
+@pytest.mark.parametrize(("format", "path"), dict(reversed(FILES)).items(), ids=READERS)
 def test_a_file_imported_at_random_moments_gives_the_history_of_one_import(
     format: str, path: Path, tmp_path: Path
 ) -> None:

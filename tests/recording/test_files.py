@@ -434,7 +434,7 @@ def test_a_line_that_is_being_written_is_not_there_yet(store: Store, other: Stor
     whole = write(tmp_path / "whole.jsonl", *CONVERSATION).read_bytes()
     path = tmp_path / "s.jsonl"
     follower = Follower(store, path, "claude-code")
-    for size in range(0, len(whole), 97):
+    for size in range(0, len(whole), 397):
         path.write_bytes(whole[:size])
         look(follower)
     path.write_bytes(whole[:-1])  # valid JSON, and still no line
