@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ctxvc.core.ledger import name_rules
-from ctxvc.core.recording.events import Compacted, Event, Forked, Opened, Said, Warned
-from ctxvc.importers import claude_code
-from ctxvc.importers.file import Recording
+from ctxvc.core.recording.events import Compacted, Forked, Opened, Said, Warned
 from tests.importers.claude_code.lines import (
     NO_FORKS,
-    SESSION,
     TWO_TURNS,
     Line,
     between,
-    call,
     compacted,
     forks,
     of,
     prompt,
     reply,
-    result,
-    side,
     text,
-    written,
 )
-from tests.making.events import messages, parts
+from tests.making.events import messages
 
 
 def test_a_prompt_that_hangs_from_an_earlier_turn_is_a_rewind(parsed: Any) -> None:
@@ -177,129 +167,3 @@ def test_cleared_results_are_warned_of(parsed: Any) -> None:
     (warning,) = of(Warned, parsed(*TWO_TURNS, between("system", "m1", "a3", subtype="microcompact_boundary")))
 
     assert (warning.line, "cleared" in warning.text) == (8, True)
-
-
-# --- sub-agents: lines of the session, or files of their own
-
-
-def scopes(events: list[Event]) -> list[tuple[str, str, str]]:
-    return [(event.message.key, event.scope, event.task) for event in of(Said, events) if event.scope]
-
-
-def test_sub_agents_among_the_sessions_lines_are_scopes_named_by_their_first_line(parsed: Any) -> None:
-    events = parsed(
-        prompt("u1", None, "look"),
-        reply("a1", "u1", call("t1", "Task", prompt="look here"), id="m"),
-        reply("a2", "a1", call("t2", "Task", prompt="look there"), id="m"),
-        side("CAFE0001-0000", None, words="look there"),
-        side("cafe0002-0000", None, words="look here"),
-        side("d1", "CAFE0001-0000", answer="nothing there"),
-        between("progress", "d2", "cafe0002-0000", isSidechain=True),
-        side("d3", "d2", answer="found it"),
-        result("r1", "a1", "t1"),
-    )
-
-    assert scopes(events) == [
-        ("CAFE0001-0000", "agent-cafe0001", "t2"),
-        ("cafe0002-0000", "agent-cafe0002", "t1"),
-        ("d1", "agent-cafe0001", "t2"),
-        ("d3", "agent-cafe0002", "t1"),
-    ]
-    assert [part.origin for part in parts(events)][3:7] == ["model", "model", "model", "model"]
-    assert all(not name_rules.problem(scope) for _, scope, _ in scopes(events))
-
-
-def session(folder: Path, *lines: Line) -> Path:
-    return written(folder / f"{SESSION}.jsonl", *lines)
-
-
-def agent_file(folder: Path, agent: str, *lines: Line | bytes, note: Line | None = None) -> Path:
-    inner, _, name = agent.rpartition("/")
-    path = written(folder / SESSION / "subagents" / inner / f"agent-{name}.jsonl", *lines)
-    if note is not None:
-        path.with_suffix(".meta.json").write_text(json.dumps(note))
-    return path
-
-
-def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Path) -> None:
-    result_of = result("r1", "a1", "t1") | {"toolUseResult": {"status": "completed", "agentId": "b22"}}
-    path = session(tmp_path, prompt("u1", None, "look"), reply("a1", "u1", call("t1", "Agent", prompt="!")), result_of)
-    first = agent_file(
-        tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
-    )
-    lines = [side("d1", None, agent="b33", words="z")]
-    second = agent_file(tmp_path, "workflows/w1/b33", *lines, note={"toolUseId": "t9"})
-    agent_file(tmp_path, "acompact-b44", side("e1", None, agent="acompact-b44", words="sum it up"))
-
-    events = list(claude_code.events(Recording(path)))
-
-    assert claude_code.beside(path) == [first, second]
-    assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
-    assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
-    assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
-
-
-def test_progress_tells_early_which_call_started_a_sub_agent(tmp_path: Path) -> None:
-    progress = between("progress", "p1", "a1", data={"agentId": "b22"}, parentToolUseID="t1")
-    path = session(tmp_path, reply("a1", None, call("t1", "Agent", prompt="!")), progress)
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"))
-
-    assert scopes(list(claude_code.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
-
-
-def test_two_sub_agents_with_one_task_have_a_call_each(parsed: Any) -> None:
-    twice = [call("t1", "Task", prompt="look"), call("t2", "Task", prompt="look")]
-
-    events = parsed(reply("a1", None, *twice), side("c1", None, words="look"), side("d1", None, words="look"))
-
-    assert scopes(events) == [("c1", "agent-c1", "t1"), ("d1", "agent-d1", "t2")]
-
-
-def test_a_sub_agents_file_says_nothing_of_the_session(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"))
-    boundary = between("system", "c2", None, subtype="compact_boundary")
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), boundary, side("c3", "c2", answer="y"))
-
-    events = list(claude_code.events(Recording(path)))
-
-    assert len(of(Opened, events)) == 1
-    assert [(event.scope, event.end) for event in of(Compacted, events)] == [("agent-b22", path.stat().st_size)]
-
-
-def test_a_sub_agents_file_can_be_read_for_itself(tmp_path: Path) -> None:
-    lines = side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
-    path = agent_file(tmp_path, "b22", *lines, note={"toolUseId": "t1"})
-
-    events = list(claude_code.own_events(Recording(path)))
-
-    assert of(Opened, events)[0].source == SESSION
-    assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1")]
-    assert of(Said, events)[-1].end == path.stat().st_size
-
-
-def test_what_the_session_told_of_a_sub_agent_is_not_told_again(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"), side("c1", None, agent="b22", words="x"))
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y"))
-
-    assert [key for key, _, _ in scopes(list(claude_code.events(Recording(path))))] == ["c1", "c2"]
-
-
-def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"))
-    own = json.dumps(side("c1", None, agent="b22", words="x"), separators=(",", ":")).encode()
-    mine = written(tmp_path / "agent-b22.jsonl", own)
-    written(tmp_path / "agent-b33.jsonl", own.replace(SESSION.encode(), b"another"))
-    (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
-
-    assert claude_code.beside(path) == [mine]
-
-
-def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"))
-    agent_file(tmp_path, "b22").write_bytes(b"\x1f\x8b broken")
-    agent_file(tmp_path, "b33", side("c1", None, agent="b33", words="x"), b"{oops")
-
-    broken, cut = of(Warned, list(claude_code.events(Recording(path))))
-
-    assert "agent-b22.jsonl" in broken.text
-    assert ("agent-b33.jsonl" in cut.text, cut.line) == (True, 2)
