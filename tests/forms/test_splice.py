@@ -378,6 +378,5 @@ def test_what_is_left_of_a_recorded_conversation_has_no_new_fault(pattern: str, 
 
     messages = in_every_form(recorded(sorted(SHARED.glob(pattern))[0]))[name]
     body = json.dumps({"model": "m", FIELDS[name]: messages}).encode()
-    for seed in range(2):
-        spliced = FORMS[name].spliced(body, without_some(FORMS[name], messages, Random(seed)), [TOOL])
-        assert len(spliced) < len(body) and faults(spliced) <= faults(body)
+    spliced = FORMS[name].spliced(body, without_some(FORMS[name], messages, Random(0)), [TOOL])
+    assert len(spliced) < len(body) and faults(spliced) <= faults(body)

@@ -40,7 +40,7 @@ def cores(planted: planting.Planted) -> list[bytes]:
     return [form.encode() for form in (secret, once, json.dumps(once)[1:-1])]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_of_a_thousand_planted_secrets_nearly_all_are_found(seed: int) -> None:
     missed = []
     for planted in planting.make(seed, 1000):

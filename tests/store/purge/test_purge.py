@@ -39,7 +39,7 @@ from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
 from tests.making.processes import KILLED, ended
 from tests.making.project import png
-from tests.making.store import afresh, archived, contents, git
+from tests.making.store import afresh, archived, contents, git, unflushed
 from tests.store.killed import purge_killed
 from tests.store.test_redaction import everything
 
@@ -234,8 +234,9 @@ def test_all_secrets_go_at_once(path: Path) -> None:
     planted = list(planting.make(3, 30))
     with Store(path, redact=False) as store:
         with StoredSession.open(store, "demo") as session:
-            for number, each in enumerate(planted):
-                session.append(human(f"q{number}"), reply(each.text))
+            with unflushed():
+                for number, each in enumerate(planted):
+                    session.append(human(f"q{number}"), reply(each.text))
         assert len(push_check.leaks(store, store.tips("demo").values())) == 30
         with pytest.raises(Refused, match="demo/main:B2 "):
             push_check.refuse(store, store.tips("demo").values())
