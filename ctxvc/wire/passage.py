@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 import h11
 
@@ -31,6 +32,14 @@ class Content:
         """The content that has come since the last time."""
         data, self._pieces = b"".join(self._pieces), []
         return data
+
+
+class _Beginning(NamedTuple):
+    """What has come of an answer, and what has read that far."""
+
+    raw: bytes
+    reading: Answer
+    content: Content
 
 
 class Unmanageable(Exception):
@@ -72,14 +81,15 @@ class Passage:
     async def passed(self) -> bool:
         """Passes everything; returns whether the client's connection can be used again. Raises: Unmanageable, Failed;
         OSError if a connection breaks."""
-        goes_on = await self._model(await self._ask(self._answer.body), is_first=True)
+        upstream = await self._ask(self._answer.body)
+        goes_on = await self._model(upstream, await self._beginning(upstream), is_first=True)
         while goes_on:
             try:
-                upstream = await self._ask(self._answer.body)
+                upstream, beginning = await self._again(upstream)
             except OSError:
                 self._answer.broke()
                 break
-            goes_on = await self._model(upstream, is_first=False)
+            goes_on = await self._model(upstream, beginning, is_first=False)
         return await self._finish()
 
     async def fail(self) -> None:
@@ -87,8 +97,20 @@ class Passage:
         self._answer.broke()
         await self._finish()
 
-    async def _model(self, upstream: Connection, *, is_first: bool) -> bool:
-        """Passes an answer of the model; returns whether it is asked again. Raises: Unmanageable, Failed."""
+    async def _again(self, previous: Connection) -> tuple[Connection, _Beginning]:
+        """Asks again, and reads the beginning of the answer. A connection that was kept open may have ended meanwhile:
+        then another takes its place. Raises: OSError.
+        """
+        upstream = await self._ask(self._answer.body)
+        beginning = await self._beginning(upstream)
+        if upstream is previous and not beginning.raw:
+            self._release()
+            upstream = await self._ask(self._answer.body)
+            beginning = await self._beginning(upstream)
+        return upstream, beginning
+
+    async def _beginning(self, upstream: Connection) -> _Beginning:
+        """An answer up to the end of its head, or of the connection."""
         content = Content()
         reading = Answer(self._request, content)
         raw = b""
@@ -98,9 +120,14 @@ class Passage:
             reading.received(data)
             if not data:
                 break
+        return _Beginning(raw, reading, content)
+
+    async def _model(self, upstream: Connection, beginning: _Beginning, *, is_first: bool) -> bool:
+        """Passes an answer of the model; returns whether it is asked again. Raises: Unmanageable, Failed."""
+        _, reading, content = beginning
         if not content.status or not self._answer.begin(content.status, content.headers):
             if is_first:
-                raise Unmanageable(raw, reading, content)
+                raise Unmanageable(*beginning)
             self._release()
             self._answer.broke()
             return False
@@ -172,7 +199,8 @@ class Passage:
 
 def _is_kept_open(reading: Answer, upstream: Connection) -> bool:
     is_over = reading.over and not reading.unreadable and not upstream.reader.at_eof()
-    return is_over and reading.head is not None and not _closes(reading.head.headers)
+    head = reading.head
+    return is_over and head is not None and head.http_version >= b"1.1" and not _closes(head.headers)
 
 
 def _closes(headers: Iterable[tuple[bytes, bytes]]) -> bool:
