@@ -1,8 +1,7 @@
 """A scope as files in a folder: a detached, sparse linked worktree of the store.
 
-Detached, because a worktree with a scope's branch checked out would show every new block as deleted, and would commit
-the deletion. Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no
-scope.
+Detached, because a worktree with a scope's branch checked out would show every new block as deleted, and commit that.
+Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no scope.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
     """A commit message: a subject of at most 72 columns, `body`, and git trailers, which are the last paragraph.
 
     Control characters are made visible: names and texts may be recorded ones, git refuses a NUL, and `git log` prints
-    escapes unchanged.
+    escapes.
     """
     lines = [
         f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))

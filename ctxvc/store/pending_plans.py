@@ -36,7 +36,7 @@ class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A pending plan. `base_commit` is the commit of the scope that it is based on, `time` its creation in ISO 8601.
 
     `id` is `P1`, `P2`, …, never reused in the session. The checksums in its actions show whether a block is still the
-    intended one.
+    one meant.
     """
 
     id: str

@@ -359,8 +359,7 @@ class Store:
         """Writes the commits as one pack and moves their refs; returns ref → new tip.
 
         `lock` is the file descriptor of the session's lock, which the caller holds. If leftovers of a killed writer are
-        in the way, they are removed and the write is retried once.
-        Raises: Conflict, CtxvcError; then no ref has moved.
+        in the way, they are removed and the write is retried once. Raises: Conflict, CtxvcError; then no ref has moved.
         """
         try:
             ids = self._write(commits, lock)
@@ -502,8 +501,7 @@ def create(path: Path) -> Store:
     """Creates a store at `path` (by convention `.ctxvc` in a project's root), private to this user.
 
     If the folder does not exist yet, other processes see the whole store or nothing, even if they create it at the same
-    time.
-    Raises: Refused if anything else is there, CtxvcError if it cannot be written.
+    time. Raises: Refused if anything else is there, CtxvcError if it cannot be written.
     """
     contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):

@@ -149,8 +149,7 @@ class UnitCommits:
     def _commit_all(self, units: Iterable[Unit]) -> None:
         """Commits the units that are new.
 
-        This is decided for each scope: refs move one after another, so a crash can leave one scope's ref older than the
-        others'.
+        This is decided for each scope: refs move one by one, so a crash can leave one scope's ref older than others.
         """
         for gathered in units:
             number = self.gatherer.number
@@ -411,8 +410,7 @@ class UnitCommits:
             return self.scopes.beginning()
         base = self.scopes.base
         if base and unit <= self.base_units:
-            # No commit of this scope has the place in the base that the rewind goes to: it goes to the end of the
-            # export.
+            # No commit of this scope has the place in the base that the rewind goes to: it goes to the export's end.
             return base.commit, self.store.reader.ledger(base.commit)
         if unit in self.commits:
             commit, counters, epoch_number = self.commits[unit]

@@ -122,8 +122,7 @@ def remove(store: Path, folder: Path) -> bool:
     """Removes git's files from the worktree, and the folder if it is then empty; returns whether the folder is gone.
 
     A folder that is not a worktree made here by ctxvc is not touched. Files unknown to git stay. If killed, a
-    repetition finishes the work.
-    Raises: CtxvcError, OSError.
+    repetition finishes the work. Raises: CtxvcError, OSError.
     """
     worktree = at(store, folder)
     if worktree is None or not is_made_here(store, worktree):

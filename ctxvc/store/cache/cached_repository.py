@@ -24,8 +24,7 @@ _FOLDER = "remotes"
 KIND = ".scopes"
 #: The most bytes of a ledger.
 _LARGEST = 256 << 20
-#: Written back after each fetch: git records in its settings that objects are missing, and would then fetch them on its
-#: own.
+#: Restored after each fetch: git records there that objects are missing, and would then fetch them by itself.
 _SETTINGS = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
 
 

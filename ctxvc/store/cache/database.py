@@ -56,8 +56,7 @@ class CacheDatabase:
 
     @contextmanager
     def writing(self, seconds: float = 5.0) -> Iterator[sqlite3.Connection]:
-        """As `reading`, with the file and its tables created if missing, in one transaction that the block's end
-        commits.
+        """As `reading`, with file and tables created if missing; one transaction, committed at the block's end.
 
         Raises: OSError; as `reading`.
         """
@@ -104,8 +103,7 @@ class CacheDatabase:
     def _check(self) -> None:
         """Raises: sqlite3.OperationalError if what is in the file's place would lead SQLite elsewhere.
 
-        A rollback journal names a file that SQLite deletes after rolling back. Ours has one only while it is being
-        created.
+        A rollback journal names a file that SQLite deletes after rolling back. Ours has one only during its creation.
         """
         import sqlite3
 

@@ -29,8 +29,7 @@ from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 
 #: A batch ends at this many commits, or sooner at this many bytes of bodies. The blobs of a batch are sorted together:
-#: larger batches give better deltas; smaller ones bound the memory, and let git work in parallel even in a session of
-#: few commits.
+#: larger batches give better deltas; smaller ones bound the memory, and let git work in parallel sooner.
 BATCH = 64
 BATCH_BYTES = 192 * 1024
 #: For glibc: fast-import allocates and frees memory for every object, which took more than half of its time.
@@ -42,8 +41,7 @@ _TIME = re.compile(
     r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-#: Marks of blobs are above this and those of commits below, so that a commit's name is known before its blobs are
-#: written.
+#: Marks of blobs are above this and those of commits below, so that a commit's name is known before its blobs.
 _BLOB_MARKS = 1 << 32
 
 
@@ -91,8 +89,7 @@ class PackWriter:
         try:
             with ExitStack() as failed:
                 self._errors = failed.enter_context(tempfile.TemporaryFile())
-                # The child holds the locks too: if this process dies, no other process cleans up while the child is
-                # still writing.
+                # The child holds the locks too: if this process dies, no other one cleans up while the child writes.
                 self._process = subprocess.Popen(
                     program.command(self._git_dir.absolute(), *arguments, config=self._config),
                     stdin=subprocess.PIPE,
@@ -340,8 +337,7 @@ def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
 
 def epoch(time: str, default: int) -> int:
     """An ISO 8601 time in seconds since 1970, within git's limits; `default` if the text is not a time."""
-    # `fromisoformat` accepts different forms on each version of Python, but a recording must always produce the same
-    # commits.
+    # `fromisoformat` accepts different forms on each version of Python, but a recording must give the same commits.
     match = _TIME.fullmatch(time.strip()[:64])
     if match is None:
         return default

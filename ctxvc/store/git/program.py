@@ -48,8 +48,7 @@ _ALONE = (
     "gc.auto=0",
 )
 
-#: Verbs that never convert a file from a folder to its stored form. The others start the programs that `filter.*`
-#: names.
+#: Verbs that convert no file from a folder to its stored form. Others start programs that `filter.*` names.
 _WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file", "patch-id"})
 
 #: verb → options that stop it from running the diff programs named in settings.
@@ -159,8 +158,7 @@ def run(
     """Runs git; returns its output.
 
     `inherit` are locks that the child also holds: if this process dies, no other process interferes with the child.
-    `variables` are added to its environment.
-    Raises: CtxvcError with git's own message if it fails and `check` is set.
+    `variables` are added to its environment. Raises: CtxvcError with git's own message if it fails and `check` is set.
     """
     answer = subprocess.run(
         command(git_dir, *arguments, config=config),

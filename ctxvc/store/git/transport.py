@@ -1,8 +1,7 @@
 """git with other machines: its fetch, push and ls-remote, under the person's own credentials, ssh and proxies.
 
 Everywhere else git is kept from the network (`program`). Here the person's settings count, since only they have the
-credentials; a store's own settings never name a program (`trust`). Addresses are passed as such, never as a remote's
-name.
+credentials; a store's own settings never name a program (`trust`). Addresses are passed as such, not as remotes' names.
 """
 
 from __future__ import annotations
@@ -134,8 +133,7 @@ def run(
 ) -> bytes:
     """Runs git; returns its output. `address` is the other side, for errors; `arguments` must include it themselves.
 
-    Raises: Unreachable if the connection broke, Refused, NotFound, Conflict, CtxvcError; all in plain words for a
-    person.
+    Raises: Unreachable if the connection broke, Refused, NotFound, Conflict, CtxvcError; all in plain words.
     """
     if not is_address(address):
         raise Refused(f"{printable(address)} is not an address that git may use here", hint=Phrase("share-address"))

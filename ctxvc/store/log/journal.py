@@ -336,8 +336,7 @@ class Journal:
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
         """Reads head and records from byte `start` on, with their frames. The head is None unless `start` is 0.
 
-        Damage is skipped and returned in the tail. Raises: Damaged if the head is unreadable; Refused for a newer
-        format.
+        Damage is skipped and returned in the tail. Raises: Damaged if the head is unreadable, Refused for a new format.
         """
         try:
             if start == 0:

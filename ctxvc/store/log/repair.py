@@ -18,8 +18,7 @@ from ctxvc.store.store import Store
 def accept(store: Store) -> list[aside.Notice]:
     """Sets everything unreadable aside as lost: `verify` no longer fails for it. Returns what was accepted.
 
-    A journal without a readable head gets a new one, and its records are kept if they fit the commits. Raises:
-    CtxvcError.
+    A journal without a readable head gets a new one; its records are kept if they fit the commits. Raises: CtxvcError.
     """
     accepted = []
     for session in store.sessions():

@@ -79,7 +79,7 @@ class StoredSession:
         self._later: _Flush | None = None
         self._lock_handle = -1
         self._named = bool(scope)
-        self._pending_switch: Switch | None = None  # requested by this session
+        self._pending_switch: Switch | None = None  # requested by this session, when `_asked_at` was the newest block
         self._asked_at = 0
         #: The error of the newest flush, or None. The changes that it did not commit are safe in the journal; the next
         #: flush takes them.
@@ -133,7 +133,7 @@ class StoredSession:
         return self._state.outline(scope or self.scope)
 
     def tip(self, scope: str = "") -> str:
-        """The full id of the scope's newest commit; for a scope without commits, the commit that it starts from."""
+        """The full id of the scope's newest commit; for a scope without commits, of the scope that it comes from."""
         return self._state.scope(scope or self.scope).tip
 
     def body(self, row: Row, scope: str = "") -> bytes:
@@ -268,8 +268,8 @@ class StoredSession:
     def writing(self) -> Iterator[Transaction]:
         """Holds the session's lock; yields an empty transaction on top of everything that other processes wrote.
 
-        A transaction that is not acknowledged inside leaves no trace. After an error the next operation reads the whole
-        journal again.
+        A transaction that is not acknowledged inside leaves no trace. After an error, the next operation reads the
+        journal from its beginning.
         """
         with self._mutex, locked(self.store.lock_path(self.name)) as handle:
             self._lock_handle = handle
@@ -443,9 +443,8 @@ class StoredSession:
     def branch(self, name: str, text: str) -> None:
         """Creates a new scope for a helper, beside this one, which goes on unchanged; also in the middle of a step.
 
-        It starts from the newest complete step, with what is pinned there and no text of a human's. The helper opens a
-        stored session of its own on it.
-        Raises: BadName, BadInput, Refused (the name is taken).
+        It starts from the newest complete step, with what is pinned there except humans' text. The helper opens a stored
+        session of its own on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
         requested = self._redacted(Switch(name=name, text=text, actor="agent", new=True))
         with self._beside(requested) as transaction:
@@ -485,8 +484,7 @@ class StoredSession:
         """Records what a helper brings back from `from_scope`: a note, in a commit with both scopes as parents.
 
         This session stays in its scope. `of` is the block of the result that has the helper's report; its step is
-        complete.
-        Raises: NotFound.
+        complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
         with self.writing() as transaction:
@@ -675,13 +673,9 @@ class StoredSession:
     def _unchanged(
         self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int
     ) -> None:
-        """Raises: Conflict if another writer's work would be lost.
+        """Raises: Conflict if a replaced row or group has changed since the caller looked, or a new number is taken.
 
-        That is so if a replaced row or group differs from the caller's `seen`, or the number of a new group has been
-        taken.
-
-        `free` was the next group number when the caller looked. A group with a lower number existed then, and an undo
-        brings it back.
+        `seen` was the ledger then, and `free` the next group number. A group below that existed: an undo restores it.
         """
         moved = [row.id for row in rows if seen.get(row.id) != current.get(row.id)]
         moved += [group.id for group in groups if seen.groups.get(group.id) != current.groups.get(group.id)]
@@ -770,8 +764,7 @@ class StoredSession:
         try:
             self._flush_once()
         except Conflict:
-            # git, started by a writer that was killed, may have moved a ref after we read it. It has ended: we now hold
-            # the lock that it held.
+            # A killed writer's git may have moved a ref after we read it. It has ended: we hold the lock that it held.
             self._state.reload()
             self._flush_once()
 

@@ -55,8 +55,7 @@ class Transaction:
         self.switched_to = ""
         #: The scopes whose pending switch is among these changes.
         self.left: set[str] = set()
-        #: Bodies that are in no commit and no record yet: (block, suffix) → bytes; the suffix is empty for the body
-        #: itself.
+        #: (block, suffix) → bytes, of bodies in no commit and no record yet; the suffix is empty for the body itself.
         self.bodies: dict[tuple[str, str], bytes] = {}
         #: The numbering, after these changes, of each scope that they concern.
         self.numberings: dict[str, Numbering] = {}
@@ -145,8 +144,7 @@ class Transaction:
     def append(self, scope: str, admitted: AdmittedEntry) -> None:
         """Adds rows of a step. Raises: BadInput if a field is invalid.
 
-        A model that is already recorded stays: a gateway replies under names of its own, which cannot be used in
-        requests.
+        A model that is already recorded stays: a gateway replies under names of its own, which requests cannot use.
         """
         entry, meta, trailers, files, without = admitted
         last = entry.rows[-1] if entry.rows else None

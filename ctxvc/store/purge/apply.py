@@ -150,8 +150,7 @@ def finish(path: Path) -> PendingPurge:
     """Finishes the purge for a person, whichever machine decided it; returns what was done.
 
     If it was decided elsewhere, no folder outside the store is touched, whatever it names. Repeated after a kill, it
-    continues.
-    Raises: NotFound if there is none; Refused if it names anything outside the store; CtxvcError.
+    continues. Raises: NotFound if there is none; Refused if it names anything outside the store; CtxvcError.
     """
     _examine(path)
     with _alone(path) as lock:
@@ -185,8 +184,7 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
     """Does the decided work. The caller holds all locks and has established that it may be done.
 
     Returns the folders that may still have the content: checkouts that could not be removed, and checkouts that the
-    store has lost track of.
-    Raises: Refused, before any change, if it names anything outside the store; CtxvcError.
+    store has lost track of. Raises: Refused, before any change, if it names anything outside the store; CtxvcError.
     """
     folder = path / FOLDER
     state = _read(path)
@@ -292,8 +290,7 @@ def _alone(path: Path) -> Iterator[int]:
 def _examine(path: Path) -> None:
     """Checks the store, which was not checked yet because it is not open.
 
-    Raises: NotFound if no purge is pending; CtxvcError if git must not be started on the store or something in it leads
-    out.
+    Raises: NotFound if no purge is pending; CtxvcError if git must not run on the store or something in it leads out.
     """
     if not pending(path):
         raise NotFound(f"{path} has no unfinished purge", hint=Phrase("purge-none"))

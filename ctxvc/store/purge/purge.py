@@ -87,9 +87,8 @@ def survey(
     """Reports what a purge would do. Changes nothing, except that complete steps are flushed.
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
-    `search.SECONDS`.
-    Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed;
-    Damaged.
+    `search.SECONDS`. Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout
+    was changed; Damaged.
     """
     gc.flush(store)
     with _alone(store):
@@ -217,9 +216,8 @@ def _carried(
 ) -> int:
     """Counts the bodies of this store that another clone's record erases.
 
-    Adds the texts erased there to `marks`, and the sums of whole bodies to `bodies_erased`. A replacement is not
-    accepted if it changes a body by more than marks: the whole body is then erased, under a mark that stands for no
-    text.
+    Adds the texts erased there to `marks`, and the sums of whole bodies to `bodies_erased`. If a replacement changes a
+    body by more than marks, the whole body is erased, under a mark that stands for no text.
     """
     raw, count = Raw(store.repository), 0
     elsewhere = erased_beside_bodies(store, record)
@@ -478,8 +476,7 @@ def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str], carried: PurgeRecord) -> str:
     """Writes the commit that records the replacements of blobs and commits; returns its id.
 
-    Its parents are the commits of earlier records. If the other clone's record already has all of them, returns its
-    commit.
+    Its parents are the earlier records. If the other clone's record already has everything, returns that commit.
     """
     blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
     before = own(store)

@@ -188,8 +188,7 @@ def waiting_entry(change: Change) -> Entry:
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     """All commits that the tips reach, in the order in which they were made.
 
-    That is the journal's order; no commit precedes its parents. Imports have no journal and are ordered by their
-    recorded times.
+    That is the journal's order; no commit precedes its parents. Imports have no journal: their recorded times count.
     """
     places: dict[str, tuple[int, int, int]] = {}
     entries: dict[str, Entry] = {}

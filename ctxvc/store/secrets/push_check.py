@@ -15,8 +15,8 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.store import Store
 
 _MOST = 8
-#: Hosts warn about files from this many bytes on, and refuse them at twice that (GitHub; GitLab and Bitbucket by their
-#: settings).
+#: Hosts warn about files from this many bytes on, and refuse them at twice that (GitHub; GitLab and Bitbucket if set
+#: so).
 LARGE = 50 << 20
 
 

@@ -56,8 +56,8 @@ class Scanner:
     def __call__(self, data: bytes) -> list[Finding]:
         """The secrets in a text.
 
-        Raises: Refused if the scanner is not installed or not supported; CtxvcError if it fails, so that no text counts
-        as scanned.
+        Raises: Refused if the scanner is not installed or not supported; CtxvcError if it fails: no text then counts as
+        scanned.
         """
         seen = data.translate(_AS_BYTES)
         try:
@@ -90,8 +90,7 @@ class Scanner:
                         "stored",
                         hint=f"`pip install 'ctxvc[secrets]'`, or turn it off: `{self._setting()}`",
                     ) from error
-                # Without its cache of compiled rules in the person's own folders: a foreign store could bring such a
-                # cache.
+                # Without its cache of compiled rules in the person's own folders: a foreign store could bring one.
                 _loaded.append(package.Scanner(package.Rules()))
             return _loaded[0]
 

@@ -66,8 +66,7 @@ def make_id(path: Path) -> str:
 def data_folder(*, make: bool = False) -> Path:
     """The folder of this person's data on this machine; with `make`, created if missing.
 
-    Raises: Refused if there is none, with the reason. Without it, everything works except `trust` and finishing a
-    purge.
+    Raises: Refused if there is none, with the reason; only `trust` and finishing a purge need it.
     """
     if not any(os.environ.get(name, "").startswith("/") for name in ("HOME", "XDG_DATA_HOME")):
         raise no_folder("HOME is not set")

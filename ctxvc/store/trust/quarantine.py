@@ -144,8 +144,7 @@ class Quarantine:
 
 @contextmanager
 def quarantine(store: Store) -> Iterator[Quarantine]:
-    """Yields a place for received objects, which removes at the end what was not accepted. One at a time. Raises:
-    Conflict."""
+    """Yields a place for received objects; removes at the end what is not accepted. One at a time. Raises: Conflict."""
     contained.make_folder(store.path, "ctxvc/lock")
     with locked(store.path / "ctxvc" / "lock" / "_incoming") as lock:
         folder = store.path / FOLDER

@@ -24,8 +24,7 @@ _LINE = re.compile(rb"[0-9a-f]{40} refs/[^\n]+\n")
 def add(store: Path, refs: Mapping[str, str]) -> None:
     """Adds refs to existing commits, all or none, even if the power fails. The caller has the store's lock.
 
-    Raises: Conflict if one of them exists, or another git is writing the list; Damaged if the file is not a list;
-    CtxvcError.
+    Raises: Conflict if one of them exists or another git is writing the list; Damaged if it is not a list; CtxvcError.
     """
     if not refs:
         return

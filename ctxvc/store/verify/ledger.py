@@ -182,8 +182,7 @@ def disagreements(
 ) -> Iterator[Disagreement]:
     """The contradictions between groups and rows.
 
-    `touched` are the names of the groups that differ, and `rows` the rows that differ; `row` returns a row's current
-    version.
+    `touched` names the groups that differ, and `rows` has the rows that differ; `row` returns a row's current version.
     """
     look = _Look(new, row)
     for block, (was, now) in rows.items():

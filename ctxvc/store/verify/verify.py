@@ -124,8 +124,7 @@ def _walk(
     *,
     deep: bool,
 ) -> _Walk:
-    """All commits that the tips reach, children before parents, without those in `checked`; only the tips if not
-    `deep`.
+    """All commits that the tips reach, children before parents, except those in `checked`; if not `deep`, the tips.
 
     The tips are always included.
     """
