@@ -213,8 +213,7 @@ _TRAILER = re.compile(r"^(Ctxvc-.*?): (.*)$", re.MULTILINE)
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
     """A commit message: a subject of at most 72 columns, `body`, and git trailers, which are the last paragraph.
 
-    Control characters are made visible: names and texts may be recorded ones, git refuses a NUL, and `git log` prints
-    escapes.
+    Control characters are made visible: names and texts may be recorded, git refuses NUL, `git log` prints escapes.
     """
     lines = [
         f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))

@@ -35,8 +35,8 @@ _ID = re.compile(r"P[1-9][0-9]{0,11}")
 class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A pending plan. `base_commit` is the commit of the scope that it is based on, `time` its creation in ISO 8601.
 
-    `id` is `P1`, `P2`, …, never reused in the session. The checksums in its actions show whether a block is still the
-    one meant.
+    `id` is `P1`, `P2`, …, never reused in the session. Its actions' checksums show whether a block is still the one
+    meant.
     """
 
     id: str

@@ -12,8 +12,7 @@ from ctxvc.store.git.config_parser import Setting
 #: Set by `ctxvc install git-hooks`, with exactly this value. git runs it in the person's own `git diff`, not in ours.
 TEXTCONV = "diff.ctxvc.textconv"
 TEXTCONVS = frozenset({'ctxvc() { python3 -I -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
-#: Its former values, which let Python import a `json` from the current folder. A store with one opens; `install`
-#: replaces it.
+#: Its former values, which import a `json` from the current folder. A store with one opens; `install` renews it.
 OLD_TEXTCONVS = frozenset({'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
 
 #: Patterns as text: each is compiled only if a store has such a setting, and most stores have few.

@@ -443,7 +443,7 @@ class StoredSession:
     def branch(self, name: str, text: str) -> None:
         """Creates a new scope for a helper, beside this one, which goes on unchanged; also in the middle of a step.
 
-        It starts from the newest complete step, with what is pinned there except humans' text. The helper opens a stored
+        It starts from the newest complete step, with what is pinned there except humans' text. The helper opens a
         session of its own on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
         requested = self._redacted(Switch(name=name, text=text, actor="agent", new=True))

@@ -86,7 +86,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
     """The changes of the scope, including its steps, newest first, back to the one that began it.
 
-    Uncommitted changes come first; they are also newest first. Raises: Damaged.
+    Uncommitted changes come first, in the reverse order in which they were made. Raises: Damaged.
     """
     index = 0
     for change in reversed(_uncommitted(stored, scope)):

@@ -15,8 +15,7 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.store import Store
 
 _MOST = 8
-#: Hosts warn about files from this many bytes on, and refuse them at twice that (GitHub; GitLab and Bitbucket if set
-#: so).
+#: Hosts warn about files of this many bytes, and refuse twice that (GitHub; GitLab and Bitbucket if set so).
 LARGE = 50 << 20
 
 

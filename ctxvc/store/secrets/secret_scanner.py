@@ -56,8 +56,7 @@ class Scanner:
     def __call__(self, data: bytes) -> list[Finding]:
         """The secrets in a text.
 
-        Raises: Refused if the scanner is not installed or not supported; CtxvcError if it fails: no text then counts as
-        scanned.
+        Raises: Refused if the scanner is missing or not supported; CtxvcError if it fails: no text counts as scanned.
         """
         seen = data.translate(_AS_BYTES)
         try:

@@ -24,8 +24,7 @@ GRACE = timedelta(days=14)
 
 # fast-import's deltas are kept: it received the versions of each file in sequence, whereas git's own search sorts by
 # name and size and mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). Objects without a delta
-# get one from another pack; a window above 10 finds no more. The window's memory is bounded, for bodies of many
-# megabytes.
+# get one from another pack; a window above 10 finds no more. The window's memory is bounded: bodies may be large.
 _COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
 _REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
 
