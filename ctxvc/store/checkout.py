@@ -1,6 +1,6 @@
 """A scope as files in a folder: a detached, sparse linked worktree of the store.
 
-Detached, because a worktree with a scope's branch checked out would show every new block as deleted, and commit that.
+Detached, because a worktree with a scope's branch checked out would show, and commit, every new block as deleted.
 Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no scope.
 """
 

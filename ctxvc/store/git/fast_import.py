@@ -41,7 +41,7 @@ _TIME = re.compile(
     r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-#: Marks of blobs are above this and those of commits below, so that a commit's name is known before its blobs.
+#: Blob marks are above this, commit marks below, so that a commit's name is known before its blobs are written.
 _BLOB_MARKS = 1 << 32
 
 
