@@ -1,5 +1,8 @@
-"""Where the content is that a purge erases: in the store, of which every object and file is searched; and outside of
-it, in prompts, remotes, checkouts and other programs' files, which are searched and never changed."""
+"""Finds the content that a purge erases.
+
+In the store, every object and file is searched. Outside it, prompts, remotes, checkouts and other programs' files are
+searched but never changed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from ctxvc.store.purge.scrub import Scrub
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 
-#: Files that are deleted or replaced as a whole.
+#: Files and folders that a purge deletes or replaces as a whole.
 _CLEARED = frozenset({"worktrees", "logs", "checkout", "FETCH_HEAD", "ORIG_HEAD", "MERGE_HEAD"})
 _REPLACED = frozenset(
     {("ctxvc", "journal"), ("ctxvc", "cache"), ("ctxvc", "purge"), ("ctxvc", "hooks"), ("ctxvc", "recovered")}
@@ -40,7 +43,7 @@ _REPLACED = frozenset(
 
 
 def remaining(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Iterator[str]:
-    """The places that still have some of the content, in all files and in all objects but those already `searched`."""
+    """The files, and the objects not yet `searched`, that still have some of the content."""
     there = program.run(path, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)", "--unordered")
     for name, kind in in_objects(path, scrub, [name for name in there.decode().split() if name not in searched]):
         yield f"{kind} {name[:12]}"
@@ -50,7 +53,7 @@ def remaining(path: Path, scrub: Scrub, searched: Collection[str] = ()) -> Itera
 
 
 def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Id and type of the objects that have some of the content."""
+    """Id and type of each object that has some of the content."""
     old = {blob.hex() for blob in scrub.bodies}
     for name, kind, data in _read(path, names):
         if name in old or scrub.has(b"\n".join(names_in(data)) if kind == "tree" else data):
@@ -58,7 +61,7 @@ def in_objects(path: Path, scrub: Scrub, names: Sequence[str]) -> Iterator[tuple
 
 
 def _read(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
-    """Id, type and bytes of objects. Raises: Damaged at the first that cannot be read: it may have what is searched."""
+    """Id, type and bytes of objects. Raises: Damaged at the first unreadable one: it may have the content."""
     with tempfile.TemporaryFile() as requests:
         requests.write("".join(f"{name}\n" for name in names).encode())
         requests.seek(0)
@@ -76,7 +79,7 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
-    """Raises: Refused if something that is not ours to change has some of the content: a name, the configuration, …"""
+    """Raises: Refused if a name or file that a purge does not change, such as `config`, has some of the content."""
     scrub = Scrub(marks=marks)
     for file in files(path):
         where = file.relative_to(path)
@@ -86,7 +89,7 @@ def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
 
 
 def _hint(path: Path, where: Path) -> str | Phrase:
-    """How to remove content from a file that is not ours to change."""
+    """How a person can remove content from a file that a purge does not change."""
     if where.parts[0] in ("refs", "packed-refs", "HEAD") or where.parts[:2] == ("ctxvc", "lock"):
         remove = program.advice(f"--git-dir={path}", "branch", "-D", "SESSION/SCOPE")
         return Phrase("purge-name", remove=remove)
@@ -94,7 +97,7 @@ def _hint(path: Path, where: Path) -> str | Phrase:
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The files of a store except its objects, with those in folders among the packs, which git ignores."""
+    """The files of a store except its objects, including files in folders among the packs, which git ignores."""
     for name in sorted(os.listdir(path)):
         if name != "objects":
             yield from contained.files(path / name)
@@ -106,10 +109,10 @@ def files(path: Path) -> Iterator[Path]:
 
 # --- outside of the store
 
-#: The time for all files together, in seconds.
+#: The time limit for all files together, in seconds.
 SECONDS = 10.0
 _PIECE = 1 << 22
-#: Each piece is searched together with the end of the one before it, so that nothing is missed between them.
+#: Each piece is searched together with the end of the piece before, so that nothing is missed between them.
 _OVERLAP = 1 << 16
 
 
@@ -122,14 +125,14 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-#: An export is an ordinary file, written to wherever a person chose.
+#: An export is an ordinary file at any place that a person chose.
 EXPORTS = Copy(kind="exports", state="unknown", why="the places of exports are not recorded")
 
 
 def copies(
     scrub: Scrub, transcripts: Iterable[Path], *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Copy]:
-    """The state of each file, then the places that cannot be searched."""
+    """Yields the state of each file, then the places that cannot be searched."""
     until = clock() + seconds
     for path in transcripts:
         state, why = _state(scrub, path, lambda: clock() > until)
@@ -169,7 +172,7 @@ REMOTES = "refs/remotes/"
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of a scope that have some of the content, and the steps whose prompt contained one of them."""
+    """The blocks of a scope that have some of the content, and the steps whose prompts contained one of them."""
 
     session: str
     scope: str
@@ -178,13 +181,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The content that a purge erases, or erased: the number of different secrets of each kind, their places, and who
-    had them.
+    """The content that a purge erases or has erased: the number of different secrets of each kind, and where they were.
 
-    `remotes` are (name, address, whether one of its branches had it as far as this store knows). `checkouts` are
-    folders that are removed, `remaining` those that may still have the content afterwards. `commits` counts the
-    rewritten ones. `forms` are the encodings searched for besides the plain text; `short` counts the texts too short
-    for that. `copies` are places outside the store.
+    `remotes` are (name, address, whether one of its branches is known to have had it). `checkouts` are folders that are
+    removed, `remaining` those that may still have the content afterwards. `commits` counts the rewritten commits.
+    `forms` are the encodings searched for besides the plain text; `short` counts the texts too short for that. `copies`
+    are places outside the store.
     """
 
     kinds: dict[str, int]
@@ -203,7 +205,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def seen(
     store: Store, tips: Mapping[str, str], rows: Collection[tuple[str, str]], rewriter: Rewriter
 ) -> Iterator[Seen]:
-    """The scopes at these tips that have rows with these ids and checksums."""
+    """The scopes at these tips that have rows in `rows`, a set of (id, checksum)."""
     for ref, tip in sorted(tips.items()):
         place = scope_of(ref)
         if place is None:
@@ -231,7 +233,7 @@ def seen(
 
 
 def tracked(store: Store) -> dict[str, list[str]]:
-    """The contents of remotes, as far as this store knows: their names, with commits that they had."""
+    """remote → commits that it is known to have had and that this store still has."""
     try:
         had = wire.parsed(contained.read(store.path, purge_apply.REMOTES.as_posix()), dict)
     except (OSError, Refused):
@@ -264,7 +266,7 @@ def remotes(store: Store, rewriter: Rewriter) -> Iterator[tuple[str, str, bool]]
 def checkouts(store: Store) -> Iterator[str]:
     """The folders that are checkouts of the store.
 
-    Raises: Refused if a person changed something in one, or ctxvc may not have made it.
+    Raises: Refused if a person changed something in one, or one may not have been made by ctxvc.
     """
     for worktree in worktrees.listed(store.path):
         folder = worktree.folder
