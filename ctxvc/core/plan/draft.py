@@ -431,9 +431,7 @@ class LedgerDraft:
     # --- costs
 
     def reach(self, blocks: Iterable[str]) -> Reach:
-        """All whose cost a change of these blocks may affect: they, the other halves of their pairs, and their
-        groups.
-        """
+        """All whose cost a change of these blocks may affect: they, their pairs' other halves, and their groups."""
         halves = list(dict.fromkeys(half for block in blocks for half in self.pair(block)))
         groups = {name for half in halves if (name := self.around(self.rows[half]))}
         return Reach(halves, sorted(groups))

@@ -157,9 +157,7 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
 
 
 class _SlotCache:
-    """Slots derived from others: equal parts give the same object, so that what is computed from a slot can be
-    reused.
-    """
+    """Slots derived from others: equal parts give the same object, so that what is computed from it can be reused."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, str], tuple[tuple[object, ...], Slot]] = {}
@@ -305,9 +303,7 @@ def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
 
 
 class _SegmentPlaces(NamedTuple):
-    """A segment's places and what decides them: its rows' own slots, the groups around them, and the cuts if they
-    matter.
-    """
+    """A segment's places and what decides them: its rows' own slots, the groups around them, any cuts that matter."""
 
     slots: list[Slot]
     groups: tuple[Group | None, ...]
@@ -396,9 +392,7 @@ def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
 def _answers(
     calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot], cache: _SlotCache
 ) -> list[Slot]:
-    """The slots that answer a reply's calls, in the order of the calls, or in the host's order if it sent all of
-    them.
-    """
+    """The slots that answer a reply's calls, in the calls' order, or in the host's order if it sent all of them."""
     answers = [_answer(call, results.get(call.row.id), visible, cache) for call in calls]
     if all(wire.own_metadata(answer.row.extra).get("sent") is True for answer in answers):
         answers.sort(key=lambda answer: answer.row.number)

@@ -181,9 +181,7 @@ class _Reader(msgspec.Struct, frozen=True):
         first, last = _within(requested, total, "line", self.handle)
         matching_lines = pattern.lines(self.text, self._offset(first), self._offset(last + 1))
         budget = room = self._room(quoted := _quoted(pattern.source))
-        quoted_lines: list[
-            tuple[int, str]
-        ] = []  # line number and what is shown of it; the last one may exceed the budget
+        quoted_lines: list[tuple[int, str]] = []  # line number and text; the last may exceed the budget
         while budget >= 0 and (match := next(matching_lines, None)):
             quoted_lines.append((match.line, f"{match.line}: {around(self.text, match)}\n"))
             budget -= self.count(quoted_lines[-1][1]) + 1
