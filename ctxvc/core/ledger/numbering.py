@@ -126,7 +126,7 @@ class Numbering:
         return [self._entry(Message(role="user", parts=parts, time=time), parts)]
 
     def aside(self, message: Message) -> tuple[list[Row], list[Body]]:
-        """Rows and bodies of what stands between messages, such as a note or a host's summary; opens no step or
+        """Rows and bodies of what stands between messages, such as a note or a host's summary; begins no step or
         turn.
         """
         message = _storable(message)
