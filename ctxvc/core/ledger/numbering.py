@@ -126,9 +126,7 @@ class Numbering:
         return [self._entry(Message(role="user", parts=parts, time=time), parts)]
 
     def aside(self, message: Message) -> tuple[list[Row], list[Body]]:
-        """Rows and bodies of what stands between messages, such as a note or a host's summary; begins no step or
-        turn.
-        """
+        """Rows and bodies of what stands between messages, such as a note or a host's summary: no new step or turn."""
         message = _storable(message)
         return self._rows(message, message.parts) if message.parts else ([], [])
 

@@ -25,9 +25,7 @@ def places(data: bytes) -> list[Place]:
 
 
 def _classes(kinds: Mapping[str, str], other: str) -> bytes:
-    """A table for `bytes.translate` that maps each of these characters to its key in `kinds`, and the others to
-    `other`.
-    """
+    """A table for `bytes.translate` that maps each of these characters to its key in `kinds`, others to `other`."""
     table = bytearray(other.encode() * 256)
     for kind, characters in kinds.items():
         for character in characters.encode():

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """A kind of secret. The secret is the group `secret` of a match of `expression`, or the whole match without that
-    group.
+    """A kind of secret: the group `secret` of a match of `expression`, or the whole match if there is no such group.
 
     Every match contains one of `anchors`. `check` tests the secret; None accepts every match. `least` is the minimum
     length of the unbroken run of token characters around an anchor.
