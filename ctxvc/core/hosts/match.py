@@ -372,9 +372,7 @@ def ahead(ledger: Ledger, messages: Sequence[HostMessage], match: Match) -> tupl
 
 
 def _messages(messages: Sequence[HostMessage], unknown: Iterable[Place]) -> Iterator[Message]:
-    """The unknown parts as messages; neighbours with one role are merged, since a host may write each call
-    separately.
-    """
+    """The unknown parts as messages; neighbours of one role are merged, since a host may write each call separately."""
     for role, places in groupby(unknown, lambda place: messages[place.message].role):
         yield Message(role=role, parts=tuple(_part(messages[place.message], place) for place in places))
 

@@ -44,9 +44,7 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
 
 
 def withdrawn(ledger: Ledger, parts: Sequence[Part]) -> list[Row]:
-    """The rows of `parts`, removed from the prompt: they came in after the newest reply, and the host did not send
-    them.
-    """
+    """The rows of `parts`, removed from the prompt: they came in after the newest reply and were never sent."""
     if not parts:
         return []
     unsent = Counter((part.role, part.kind, hashlib.sha256(part.body).hexdigest()) for part in parts)
