@@ -94,7 +94,7 @@ class _Beginning(NamedTuple):
 
 
 def _pairs(ledger: Ledger) -> Pairs:
-    """The pairs, cached for the newest ledger along with all its parts but the last, which is usually the one that
+    """The pairs; caches those of the newest ledger and of all its segments but the last, which usually is what
     grows.
     """
     cache: dict[str, tuple[list[_OfSegment], _Beginning, Pairs]] = ledger.cache_of(_pairs)

@@ -51,7 +51,7 @@ def admit(
     """New `rows` with the states and stubs in which they join a prompt of `used` uncalibrated tokens.
 
     `texts` has the text of each result and of each human text, by block. A result over the offload threshold is
-    archived and shown by its head and tail. If all together do not fit below the guard with `spare` tokens beside them,
+    blocked, and shown by its head and tail. If all together do not fit below the guard with `spare` tokens beside them,
     the largest are blocked: shown in the same way, else by size and beginning, else by size only. `replacements` has
     texts, by block, that are shown instead of a preview. The results together cost at most `batch` tokens, as far as
     offloading the largest achieves that (0: no such bound).
@@ -93,9 +93,7 @@ def admit(
 
 
 def is_large(view: View, tokens: int) -> bool:
-    """Whether a result of `tokens` uncalibrated tokens exceeds the offload threshold, so that it never comes in
-    whole.
-    """
+    """Whether a result of `tokens` uncalibrated tokens exceeds the offload threshold and never comes in whole."""
     return view.part(tokens) > view.budget.offload
 
 

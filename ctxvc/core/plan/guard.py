@@ -140,7 +140,7 @@ def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
 
 
 def _standing(ledger: Ledger, more: Iterable[str] = ()) -> list[Row]:
-    """The rows in the prompt, blocked from it, or fenced, and the blocks `more`, in order: few even in a long
+    """The rows in the prompt, blocked from it or fenced, and the blocks `more`, in order: few even in a long
     session.
     """
     rows = list(chain.from_iterable(ledger.by_segment(_of_prompt)))

@@ -60,8 +60,6 @@ def _end(written: Continued, places: Iterable[tuple[int, str]]) -> int | None:
 
 
 def _print(part: Part) -> str:
-    """A part's print. Calls and results have only their kind in it, because agents rewrite, shorten and replace
-    them.
-    """
+    """A part's print. Of calls and results it has only the kind, because agents rewrite, shorten and replace them."""
     content = b"" if part.kind in ("tool_use", "tool_result") else b"".join(part.body.split())
     return hashlib.sha256(part.kind.encode() + b"\0" + content).hexdigest()[:12]
