@@ -97,8 +97,7 @@ class Answer(msgspec.Struct, frozen=True):
     put: bool = True
 
 
-#: A model beside the conversation: it is sent the live prompt of the view, byte for byte, with one more block at the
-#: end.
+#: A model beside the conversation: it is sent the live prompt of the view, byte for byte, and one more block after it.
 Ask = Callable[[View, str], Answer]
 
 
@@ -238,7 +237,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """The actor that its plans are recorded under."""
+        """The actor recorded for its plans."""
         return f"policy:{self.name}"
 
 

@@ -21,7 +21,7 @@ MOST_TERMS = 16
 LONGEST = 300
 #: BM25's two constants, as in Lucene.
 _SATURATION, _LENGTH = 1.2, 0.75
-#: Seconds after which half of the loss from age has occurred, and the share that never goes.
+#: Seconds after which half of the loss from age has occurred, and the share of a score that is never lost.
 _HALF_LIFE = 90 * 86_400
 _FLOOR = 0.5
 #: Places of a term in a text that are considered for the line to show.

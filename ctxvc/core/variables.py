@@ -38,7 +38,7 @@ _HARMLESS = (
     "_OUTPUT", "_REGION_NAME", "_CONFIG_DIR",
 )  # fmt: skip
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-#: Hardly a command works without these, and part of a credential in their values is there by chance.
+#: Hardly a command works without these, and a credential within their values is there by chance.
 _NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
 #: A shorter value is no key, and may be part of another value by chance.
 _SHORTEST_KEY = 8

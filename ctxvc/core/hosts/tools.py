@@ -281,7 +281,7 @@ def _fields(field: str, value: Any) -> dict[str, Any] | None:
 
 
 def _item(item: Any, key: str) -> tuple[str, str] | None:
-    """Text and status of an item of a plan."""
+    """Text and status of a plan's item."""
     match item:
         case {"status": str(status)} if isinstance(item.get(key), str):
             return item[key], {theirs: ours for ours, theirs in _STATUS.items()}.get(status, status)

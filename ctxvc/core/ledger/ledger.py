@@ -245,7 +245,7 @@ class Ledger:
         """The row of `block_id`, or None. Raises: ValueError if that is no block's address."""
         number = block_number(block_id)
         rows = self.segments.get(segment_of(number))
-        at = number - rows[0].number if rows else 0  # where no block between them belongs to another scope
+        at = number - rows[0].number if rows else 0  # exact unless a block in between belongs to another scope
         if not (0 <= at < len(rows) and rows[at].number == number):
             at = bisect_left(rows, number, key=_number)
         return rows[at] if at < len(rows) and rows[at].number == number else None
@@ -273,7 +273,7 @@ class Ledger:
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
         """The ledger with each of `rows` added, or replacing the row with its id."""
         segments: dict[int, tuple[Row, ...]] = {}
-        replaced: dict[int, dict[str, Row]] = {}  # of the segments in which a row is replaced
+        replaced: dict[int, dict[str, Row]] = {}  # segment → its rows by id, where a row is replaced
         for row in rows:
             number = row.number
             segment = segment_of(number)
@@ -316,7 +316,7 @@ class Ledger:
 
 
 class _ByBlock(NamedTuple):
-    """A value for each block, in order, and the segments that they were computed from."""
+    """A value for each block, in order, and the segments that it was computed from."""
 
     segments: Segments
     of: dict[str, Any]

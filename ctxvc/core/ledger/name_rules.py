@@ -15,7 +15,7 @@ _WINDOWS = frozenset({"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", 
 def problem(name: str) -> str:
     """Why `name` cannot name a session or scope; empty if it can.
 
-    The rules are the strictest of git's ref format (git-check-ref-format), of a file system that folds case, and of a
+    The rules are the strictest of git's ref format (git-check-ref-format), of a case-insensitive file system, and of a
     shell's command line.
     """
     if not name:
@@ -36,7 +36,7 @@ def problem(name: str) -> str:
 def scope_problem(name: str) -> str:
     """Why `name` cannot name a scope; empty if it can. Each part between slashes must be a valid name.
 
-    `NAME@CLONE` is the line of another clone that diverged from ours; only fetching from there creates one.
+    `NAME@CLONE` is the line of another clone that diverged from ours; only commits from that clone create one.
     """
     if len(name) > _LONGEST:
         return f"{_LONGEST} characters are allowed at most"

@@ -232,7 +232,7 @@ def turn_answers(ledger: Ledger) -> frozenset[str]:
 
 
 def is_human(role: str, origin: str) -> bool:
-    """Whether this is text that a human wrote: inviolable for automation (*what a human wrote stays*)."""
+    """Whether this is text that a human wrote, which automation never removes (*what a human wrote stays*)."""
     return role == "user" and origin == "human"
 
 

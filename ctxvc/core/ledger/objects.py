@@ -100,7 +100,7 @@ def object_of(ledger: Ledger, name: str) -> ContextObject | None:
 
 
 def alike(ledger: Ledger, name: str) -> str:
-    """The name most similar to an unknown one; empty if none is similar, or the unknown one is not of a name's form."""
+    """The name most similar to an unknown one; empty if none is similar, or the unknown one does not have that form."""
     from difflib import get_close_matches
 
     if not NAME.fullmatch(name):

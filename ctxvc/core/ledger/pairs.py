@@ -94,9 +94,7 @@ class _Beginning(NamedTuple):
 
 
 def _pairs(ledger: Ledger) -> Pairs:
-    """The pairs; caches those of the newest ledger and of all its segments but the last, which usually is what
-    grows.
-    """
+    """The pairs; caches those of the newest ledger and of all its segments but the last, usually the one that grows."""
     cache: dict[str, tuple[list[_OfSegment], _Beginning, Pairs]] = ledger.cache_of(_pairs)
     parts = list(ledger.by_segment(_of_segment))
     earlier, beginning, newest_pairs = cache.get("newest", ([], _Beginning({}, {}, {}), Pairs({}, {})))

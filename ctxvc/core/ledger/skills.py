@@ -17,7 +17,7 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.pairs import calls_and_results
 
-#: The steps after loading or last mention from which a skill counts as unused.
+#: The steps without a mention, counted from loading on, after which a skill is unused.
 UNUSED = 20
 
 #: The file, and its path in a text.

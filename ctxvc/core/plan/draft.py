@@ -241,7 +241,7 @@ class LedgerDraft:
         return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, mentions=mentions)
 
     def mention(self, row: Row) -> str:
-        """What a stub says of a block that stood for more than itself; empty for any other block.
+        """What a stub says of a skill or a host's summary; empty for any other block.
 
         `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in place of what it removed.
         """

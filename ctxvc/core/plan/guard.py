@@ -140,9 +140,7 @@ def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
 
 
 def _standing(ledger: Ledger, more: Iterable[str] = ()) -> list[Row]:
-    """The rows in the prompt, blocked from it or fenced, and the blocks `more`, in order: few even in a long
-    session.
-    """
+    """The rows in the prompt, blocked from it or fenced, and the blocks `more`, in order; few even in long sessions."""
     rows = list(chain.from_iterable(ledger.by_segment(_of_prompt)))
     absent = [row for block in more if (row := ledger.get(block)) and not _in_prompt(row)]
     return sorted([*rows, *absent], key=lambda row: row.number) if absent else rows
@@ -229,7 +227,7 @@ def _reply(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _bound_thinking(ledger: Ledger) -> tuple[Row, ...]:
-    """The newest reply's thinking, which leaves with its calls: nothing requires it then.
+    """The newest reply's thinking as removed with its calls: nothing requires it then.
 
     A cut is not used for it, since that would also remove the thinking of the previous reply, which becomes the newest
     in the prompt.

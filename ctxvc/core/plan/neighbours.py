@@ -1,6 +1,4 @@
-"""What leaves along with other blocks: other halves of pairs, and absent neighbours whose stubs are no longer
-needed.
-"""
+"""What leaves along with other blocks: other halves of pairs, and absent neighbours whose stubs are then idle."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 
-#: The most tokens of blocks that join one group, as a minimum and as a share of the budget; larger groups stay
-#: separate.
+#: The most tokens of blocks that become one group: this number, or if larger this share of the budget.
 _TOGETHER = 1_000
 _SHARE = 0.1
 

@@ -39,10 +39,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Actions, with their actor and reason. `actor` is one of agent, planner, policy:NAME, guard, user.
 
     `allow_user` lets a person remove what a human wrote. `pressure` is set if the hard budget is at risk. `asked` says
-    that a model was asked for the plan, whatever it answered, and `cost` is the price of that, in tokens. `later` are
-    actions of the same plan that are not needed now: once the others are done they wait as a plan of their own, which
-    is due when the prompt is `above` that many tokens. `fallback` is the reason why fixed rules made the plan instead
-    of a model. With `rolls_up`, stubs that cost too much are gathered along with it (`rollup`).
+    that a model was asked for the plan, whatever it answered, and `cost` is the price of that, in tokens.
+
+    `later` are actions of the same plan that are not needed now: once the others are done they wait as a plan of their
+    own, which is due when the prompt exceeds `above` tokens. `fallback` is the reason why fixed rules made the plan
+    instead of a model. With `rolls_up`, stubs that cost too much are gathered along with it (`rollup`).
     """
 
     actions: tuple[Action, ...]

@@ -56,7 +56,7 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
 
 
 def _name(view: View, draft: LedgerDraft, after: Ledger) -> bool:
-    """Adds names to the stubs of new groups, as long as all stubs together cost no more than a batch may leave.
+    """Adds names to the stubs of new groups, provided that all stubs together cost no more than roll-up leaves.
 
     Returns whether any was added; none are in a small window, where every token counts.
     """

@@ -23,8 +23,8 @@ Outermost = Callable[[str], str]
 class Step(NamedTuple):
     """The rows of a step that may leave.
 
-    What stays may precede its reply, so that a run begins here, or follow its last result, so that a run ends here; not
-    be in between. `groups` are those that all of it has left in, None if some of it has not.
+    What stays may precede its reply, so that a run begins here, or follow its last result, so that a run ends here, but
+    not be in between. `groups` are those that all of it has left in, None if some of it has not left.
     """
 
     number: int

@@ -357,7 +357,7 @@ def named_since(ledger: Ledger, text: Text, step: int) -> frozenset[str]:
 
 
 def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
-    """word → how many of these blocks hold it."""
+    """Word → the number of these blocks that contain it."""
     count: Counter[str] = Counter()
     for row in rows:
         count.update(words_of(ledger, row, text))

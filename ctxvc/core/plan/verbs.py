@@ -257,8 +257,7 @@ class Rehearser:
     def _to_restore(self, action: Action, target: str) -> list[str]:
         """The blocks that come back with a target; for a block, also the other half of its pair.
 
-        Not for the guard, which restores a result that nobody has seen yet: a call that left meanwhile was too large
-        beside it.
+        The guard restores a target alone: a result that nobody has seen yet, whose call was too large beside it.
         """
         if target in self.draft.groups:
             return [row.id for row in self.draft.inside(target) if self._may_restore(action, row)]

@@ -1,4 +1,4 @@
-"""Calls that a prompt shows as calls of an equal tool of the current agent: `extra.ctxvc.as` of their rows.
+"""Calls that a prompt shows as calls of an equal tool, of the agent that continues: `extra.ctxvc.as` of their rows.
 
 The body stays as recorded. A row refers to the body's arguments whose values the new arguments share, and repeats only
 the others.

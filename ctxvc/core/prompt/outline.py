@@ -140,7 +140,7 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
-    """The settled part of an outline: all slots before its newest reply, if that reply follows something.
+    """The settled part of an outline: all slots before its newest reply, if that follows another role's message.
 
     By then, calls before it have their answers, or get them by an id that is known.
     """

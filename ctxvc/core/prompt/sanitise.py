@@ -243,9 +243,7 @@ def _own_text(piece: Piece, value: str, *, kind: str) -> OwnText:
 
 
 def _with_texts_within(content: list[Piece]) -> list[Piece]:
-    """`content` with each text that a host sent at the end of a result moved into that result, if the result
-    precedes it.
-    """
+    """`content` with each text that a host sent at the end of an earlier result moved into that result."""
     texts = {at: call for at, piece in enumerate(content) if (call := _within(piece))}
     if not texts:
         return content

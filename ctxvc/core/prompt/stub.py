@@ -123,16 +123,12 @@ def absent(result: Row) -> str:
 
 
 def tombstone(row: Row, reason: str, *, way_back: bool = True) -> str:
-    """The stub of a deleted block. It names no way back, since only a person has one. `way_back` is as in other
-    stubs.
-    """
+    """The stub of a deleted block. It names no way back, since only people have one. `way_back` as in other stubs."""
     return f"[deleted {_name(row, way_back=way_back)}: {escaped(reason, INDEX)}]"
 
 
 def summary(text: str) -> str:
-    """A summary as shown below the first line of its group's stub. It may have several lines, but cannot imitate our
-    texts.
-    """
+    """A summary as shown below the first line of its group's stub: it may have lines, but cannot imitate our texts."""
     return f"\n{guarded(display.visible_controls(text))}"
 
 

@@ -1,4 +1,4 @@
-"""A session that was written for another agent, and what its recording has beyond that."""
+"""A session that was written for another agent, and what its recording contains beyond that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How blocks in the prompt change when a host edits a message, does not send one, or compacts. No body changes."""
+"""How blocks in the prompt change when a host edits or withholds a message, or compacts. No body changes."""
 
 from __future__ import annotations
 

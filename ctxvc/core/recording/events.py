@@ -17,7 +17,7 @@ from ctxvc.core.ledger.ledger import Window
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """The recording begins, up to the position `end`, with the prompt of a store's commit, exported by us."""
+    """The recording's beginning, up to position `end`, is the prompt of a store's commit, exported by us."""
 
     commit: str
     end: int
@@ -113,7 +113,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """From here on the prompt contains `parts` instead of a message's content; no parts if the message left it.
+    """From here on the prompt contains `parts` instead of a message's content; no parts if the message left the prompt.
 
     The message is the one with the key `key`, or, given a `call`, the result of that call.
     """

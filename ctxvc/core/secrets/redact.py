@@ -100,7 +100,7 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
             covered[finding.start : finding.end] = b"\1" * (finding.end - finding.start)
     findings.sort()
     for finding in besides:
-        # A scanner knows nothing of marks: what it finds around one is the mark.
+        # A scanner does not know marks: what it finds around one is the mark.
         if (
             not criteria.allow(data[finding.start : finding.end])
             and not marks.meet(finding)
@@ -206,7 +206,7 @@ class Redactor:
         """A part with its body, files, remaining content block, call id and tool redacted.
 
         A call and its result get the same id, since one secret has one mark. Changed thinking loses its signature,
-        because no provider would accept it with that.
+        because no provider would accept the two together.
         """
         files = tuple((suffix, self.body(data, suffix.rpartition(".")[2])) for suffix, data in part.files)
         body = self.body(part.body, part.ext)

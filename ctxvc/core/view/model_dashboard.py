@@ -1,4 +1,4 @@
-"""The dashboard as a model reads it, and which form of it is due when.
+"""The dashboard as a model reads it, and when each form of it is due.
 
 A **brief** board has the bar, the notes, and the blocks that may best leave; a **table** has a row for each block,
 group or range, and a later table of **changes** only the new and changed ones; a **line** has the bar alone. Each
@@ -132,7 +132,7 @@ def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
 
 
 def room(kind: Kind, kept_tokens: int, cap: int, board: Board = "full") -> int:
-    """The most tokens that a dashboard of this kind may cost beside kept dashboards of `kept_tokens`."""
+    """The most tokens that a dashboard of this kind may cost in addition to earlier dashboards of `kept_tokens`."""
     share = {"full": _full(cap, board), "changes": cap // 4, "reminder": REMINDER, "line": LINE}[kind]
     return max(0, min(share, cap - kept_tokens))
 

@@ -93,7 +93,7 @@ def cost_of(slot: Slot, price: Price) -> int:
 
 
 class Price(Protocol):
-    """Prices in tokens. Pure: the same block always costs the same."""
+    """Prices in tokens. Pure: a block's price never changes."""
 
     def body(self, row: Row) -> int:
         """The whole body, including its images."""
