@@ -61,9 +61,9 @@ def is_interrupted(part: Part | Row) -> bool:
 
 
 class _OfSegment(NamedTuple):
-    """The pairs within a segment, its calls by id, and its results of earlier calls.
+    """The pairs within a segment, its calls by id, and its results of earlier calls (`later`).
 
-    Each of those is the block, the id of the call, and whether it was interrupted.
+    Each of the latter is the block, the id of the call, and whether it was interrupted.
     """
 
     results: Mapping[str, str]

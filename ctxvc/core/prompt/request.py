@@ -205,7 +205,7 @@ def _copied(block: _Block) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> tuple[Any, bytes]:
-    """`value` in a form that can be sent, U+FFFD for lone surrogates (UTF-8 has none); its canonical JSON."""
+    """`value` as sent, with U+FFFD for lone surrogates, which UTF-8 cannot encode; and its canonical JSON."""
     written = canonical(value)
     if b"\\ud" not in written:
         return value, written

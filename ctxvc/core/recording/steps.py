@@ -197,7 +197,7 @@ class Gatherer:
                     step.calls[part.call] = part.tool
 
     def _answered(self, step: _Open, message: Message) -> Message:
-        """The message without results: takes those of open calls, and sets aside those whose call is still to come."""
+        """The rest of the message; takes the results of open calls, and sets aside those whose call is yet to come."""
         rest: list[Part] = []
         for part in message.parts:
             if part.kind == "tool_result" and part.call in step.calls:
