@@ -1,4 +1,4 @@
-"""Labels: what a row says of its block in a few words, safe to print anywhere."""
+"""Labels: a row's description of its block in a few words, safe to print anywhere."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 
 WIDTH = 80
-#: No label looks further into a body than this many bytes.
+#: The bytes of a body that a label is made from.
 _HEAD = 4096
-#: JSON of more bytes than this is not taken apart for a label.
+#: Larger JSON, in bytes, is not parsed for a label.
 _PARSED = 1024 * 1024
-#: The argument that tells most about a call, in the order in which they are looked for.
+#: The arguments that say most about a call, in order of preference.
 _TELLING = (
     "command", "cmd", "file_path", "path", "pattern", "query", "url", "name", "description", "prompt", "title", "input",
 )  # fmt: skip

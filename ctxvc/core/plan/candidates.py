@@ -20,10 +20,7 @@ NAME = 48
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A result that may leave: the tool and the end of what it was called with, tokens as the provider counts, age.
-
-    `age` is in steps.
-    """
+    """A result that may leave: the tool and the end of its argument, tokens as the provider counts, age in steps."""
 
     block: str
     name: str
@@ -37,9 +34,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def candidates(view: View, limit: int) -> tuple[Candidate, ...]:
-    """At most `limit` results in the prompt that an agent may take out of it: by tokens × age in steps, most first.
+    """At most `limit` results that an agent may remove from the prompt, by tokens × age in steps, largest first.
 
-    Those of the newest step, pinned and protected ones, and those of less than `LEAST` tokens stay.
+    Results of the newest step, pinned and protected ones, and those of fewer than `LEAST` tokens stay.
     """
     ledger = view.ledger
     latest, stays, step = latest_step(ledger), protected(ledger), ledger.meta.counters.step
@@ -66,7 +63,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _name(view: View, row: Row) -> str:
-    """`Read …/paths.go`: the tool, and what it was called with, of a path its end."""
+    """`Read …/paths.go`: the tool and its argument; a path is shortened to its end."""
     call = view.ledger.get(row.parent) if row.parent else None
     if call is not None and call.kind == "tool_use" and view.readable:
         body = view.words(call).encode("utf-8", "replace")

@@ -12,7 +12,7 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.ledger.skills import newest_step, skills, unused
 
-#: Files whose words bind the model: for the whole session, those of a skill as long as it is in use.
+#: Files whose instructions bind the model: for the whole session, those of a skill as long as it is in use.
 INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
 
 
@@ -22,8 +22,11 @@ _names_file = re.compile(
 
 
 def protected(ledger: Ledger) -> frozenset[str]:
-    """The blocks of the latest step that has a reply, the human messages that opened the current turn, the session's
-    first human message, what instruction files say, and the skills in use."""
+    """The blocks that only a person removes.
+
+    They are those of the latest step that has a reply, the human messages that opened the current turn, the session's
+    first human message, the contents of instruction files, and the skills in use.
+    """
     return ledger.derived(_protected)
 
 
@@ -48,12 +51,12 @@ def _human_requests(ledger: Ledger) -> list[Row]:
 
 
 def _human(rows: tuple[Row, ...]) -> list[Row]:
-    # A person's note is a human's text too, but it opens nothing.
+    # A person's note is also human text, but it opens no turn.
     return [row for row in rows if is_human(row.role, row.origin) and row.kind != "note"]
 
 
 def _instructions(ledger: Ledger) -> Iterator[Row]:
-    """What instruction files say: the results of calls that name one, and what the client put in of one."""
+    """The contents of instruction files: results of calls that name one, and what the client added from one."""
     calls: set[str] = set()  # the ids of the calls that name such a file
     for row in chain.from_iterable(ledger.by_segment(_naming)):
         if row.kind == "tool_use":
@@ -69,7 +72,7 @@ def _instructions(ledger: Ledger) -> Iterator[Row]:
 
 
 def _naming(rows: tuple[Row, ...]) -> list[Row]:
-    """Which rows name such a file: calls, and what the client put in."""
+    """The rows that name such a file: calls, and what the client added."""
     return [row for row in rows if row.kind != "tool_result" and _names_file(_naming_text(row))]
 
 
