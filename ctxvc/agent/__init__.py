@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ctxvc.agent.adapter import Adapter, AsyncAdapter, Reply, Stop
+from ctxvc.agent.adapter import Adapter, AsyncAdapter
+from ctxvc.agent.call import Reply, Stop
 from ctxvc.agent.tools.definitions import TOOLS, definitions
 
 __all__ = ["TOOLS", "Adapter", "AsyncAdapter", "Reply", "Stop", "definitions"]

@@ -14,7 +14,7 @@ import msgspec
 
 from ctxvc.agent import call as calls
 from ctxvc.agent import message as messages
-from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, Stop, result
+from ctxvc.agent.call import BROKEN, CUT_SHORT, Reply, result
 from ctxvc.agent.refusal import Fault
 from ctxvc.agent.tools.tools import FREEING, Tools, failed
 from ctxvc.core.ledger import wire
@@ -23,8 +23,6 @@ from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import BadInput, Conflict
 from ctxvc.session import append as incoming
 from ctxvc.session.session import Session
-
-__all__ = ["Adapter", "Reply", "Stop", "annotated"]
 
 #: Steps whose calls overflow mode refuses before one that is the last straw.
 DEFIANCE = 2
@@ -51,13 +49,13 @@ class Adapter:
         self._lock = threading.RLock()
         self._tools = Tools(session, writes_project_notes=writes_project_notes)
         self._refused = session.ledger().meta.refused  # as it was when the step began
-        self._refusal = ""  # what a call was told that overflow mode refused in this step
+        self._refusal = ""  # the answer to a call that overflow mode refused in this step
         self._defied = False  # whether this step was one too many
         self._final = False  # the next reply is the last of its turn, without tools
         self._newest: tuple[Mapping[str, Any], Reply] | None = None  # a message, and what it was taken for
         self._sent: Sequence[bytes] = ()  # the messages of the newest request, as canonical JSON
         self._unbound = session.ledger().meta.counters.block  # thinking up to this block may be bound to something else
-        self._short = 0  # replies in a row that ended before their time
+        self._short = 0  # consecutive replies that were cut short
         self._switch: object = None  # the id of the call that asked for a change of scope
         self._answered: dict[object, dict[str, Any]] = {}  # what calls of this step were answered, by id
 
@@ -99,7 +97,7 @@ class Adapter:
         was cut off or is empty is not recorded (`stop` is `cut`): ask again. Calls that must not be run, because the
         reply ended early or their arguments are not a JSON object, are answered here. Calls without a unique id get
         one, so answer the calls of the returned `Reply`. Recording the same message twice before the next request
-        changes nothing. `noted` is metadata of ours, which is never sent.
+        changes nothing. `noted` is our own metadata, which is never sent.
         Raises: BadInput if `response` is not a reply.
         """
         received = calls.plain(response)
@@ -186,7 +184,7 @@ class Adapter:
 
         The last of them completes a change of scope that a call asked for; if that is no longer possible, the call's
         result says so. `shown` maps a call's id to the part of its result that the model sees (`Session.append`), and
-        `noted` to metadata of ours, which is never sent.
+        `noted` to our own metadata, which is never sent.
         """
         results = [calls.plain(plain_result) for plain_result in results]
         if not results:
@@ -261,7 +259,7 @@ class Adapter:
 
 
 def annotated(message: Message, fields: Mapping[str, Any]) -> Message:
-    """The message with metadata of ours on its first part, which is never sent."""
+    """The message with our own metadata on its first part, which is never sent."""
     parts = (*(_noted(part, fields) for part in message.parts[:1]), *message.parts[1:])
     return msgspec.structs.replace(message, parts=parts)
 

@@ -14,8 +14,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ctxvc.agent.ask import MAP, Evidence, ReadBlock, budget
-from ctxvc.agent.citations import Citation, Read, of_session, read_of
+from ctxvc.agent.ask import MAP, Citation, Evidence, Read, ReadBlock, budget, citable, citation_in
 from ctxvc.agent.tools.definitions import Arguments, definition, describe
 from ctxvc.agent.tools.search import WIDTH
 from ctxvc.agent.workspace import Outcome
@@ -213,7 +212,7 @@ class Recordings(Evidence):
                 grep=grep or None,
                 elsewhere=resolved if source.label else None,
             )
-            self.was_read.setdefault((source.label, session), set()).update(read_of(stored, resolved, part))
+            self.was_read.setdefault((source.label, session), set()).update(citable(stored, resolved, part))
         return Outcome(encode(f"[{where}:{part.handle}]\n{part.heading(READER)}\n{part.content}"))
 
     def _place(self, address: Address) -> tuple[Source, str, str]:
@@ -236,7 +235,7 @@ class Recordings(Evidence):
                 stored = StoredSession.for_reading(store, session)
                 scopes = [name for name in stored.scopes() if name == scope]
                 was_read = self.was_read.get((source.label, session), set())
-                citation = of_session(stored, scopes, address, was_read, handle)
+                citation = citation_in(stored, scopes, address, was_read, handle)
         except NotFound:
             return Citation(handle=handle, block=block, why="names no session that was asked")
         except CtxvcError:

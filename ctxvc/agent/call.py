@@ -33,7 +33,7 @@ BROKEN: frozenset[Stop] = frozenset({"length", "window", "refused"})
 #: Times in a row that the model is asked again after a reply that ended before its time.
 CUT_SHORT = 3
 
-#: Tokens of a reply where nobody says how many, and the most for which the client takes a call that does not stream.
+#: The default limit of a reply in tokens, and the most for which the client takes a call that does not stream.
 MAX_TOKENS = 8_192
 MOST_WHOLE = 21_333
 
@@ -78,9 +78,9 @@ def arguments(
     `between_tools` takes no such word: where some is `unbound`, the model thinks as it likes in this call. With `final`
     it may call nothing. Raises: BadInput if `more` has what the session has.
     """
-    if taken := [name for name in _PROMPT if name in more]:
+    if reserved := [name for name in _PROMPT if name in more]:
         raise BadInput(
-            f"{', '.join(taken)}: the session already has it", hint="pass system and tools to Session.open, once"
+            f"{', '.join(reserved)}: the session already has it", hint="pass system and tools to Session.open, once"
         )
     call_arguments: dict[str, Any] = {
         "model": request.model,
@@ -170,7 +170,7 @@ def with_ids(message: Mapping[str, Any], ids: Collection[str]) -> dict[str, Any]
 
 
 def malformed(call: Mapping[str, Any]) -> str:
-    """What is wrong with a call's arguments, to tell the model; empty if they are an object."""
+    """The fault of a call's arguments, for the model; empty if they are an object."""
     text = call.get("input")
     if isinstance(text, dict):
         return ""

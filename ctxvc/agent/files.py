@@ -1,7 +1,8 @@
 """Files below a folder, reached one name at a time, so that no link and no race leads out of it.
 
 The system never follows a link here: each is read and walked as a path of its own, from where it stands. What was
-walked is held open until it has been used, so that nobody can put something else in its place in between.
+walked stays open until it has been used, so that nobody can put something else in its place in between. The list of
+files that no `.gitignore` names is git's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import errno
 import os
 import secrets
 import stat
+import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ctxvc.errors import BadInput
+from ctxvc.store.git import program
+from ctxvc.store.project.locate import FOLDER
 
 _LINKS = 40
 #: To look a name up in a folder, being allowed to pass through it is enough.
@@ -41,7 +45,7 @@ class Place:
         return tuple(filter(None, (*self.names, *self.missing, self.last)))
 
     def has(self, depth: int, name: str) -> bool:
-        """Whether the folder below so many names holds this one."""
+        """Whether the folder at these path parts holds this name."""
         if depth >= len(self.folders):
             return False
         try:
@@ -51,7 +55,7 @@ class Place:
         return True
 
     def status(self) -> os.stat_result | None:
-        """What is there; None if nothing is."""
+        """Its status; None if nothing is there."""
         if self.missing:
             return None
         try:
@@ -161,7 +165,7 @@ class Tree:
         if place.missing:
             place.last = place.missing.pop()
 
-    def _names(self, place: Place, path: str, whole: str) -> list[str]:
+    def _names(self, place: Place, path: str, full_path: str) -> list[str]:
         """The names of a path from where `place` stands; of an absolute one from the top, where that is above it."""
         names = [name for name in path.split("/") if name not in ("", ".")]
         if not path.startswith("/"):
@@ -175,8 +179,46 @@ class Tree:
         try:
             return [*Path(os.path.realpath(path)).relative_to(self.root).parts]
         except ValueError:
-            raise _outside(whole) from None
+            raise _outside(full_path) from None
 
 
 def _outside(path: str) -> BadInput:
     return BadInput(f"{path} is outside the working folder")
+
+
+def below(start: Path, root: Path) -> set[str]:
+    """The files below a folder, by their paths from there.
+
+    Where no repository is around it, `root` counts as one, and hidden files are left out. What lies in a repository
+    further inside is listed as that one sees it. Raises: Refused without git.
+    """
+    listed = _listed(start, exclude=FOLDER)
+    if listed is None:
+        with tempfile.TemporaryDirectory() as bare:
+            for name in ("objects", "refs"):
+                (Path(bare) / name).mkdir()
+            (Path(bare) / "HEAD").write_text("ref: refs/heads/main\n")
+            at = (f"--git-dir={bare}", f"--work-tree={root}")
+            listed = _listed(start, exclude=".*", at=at) or []
+    files = {name for name in listed if not name.endswith("/")}
+    inner = {*listed} - files - ({"./"} if start == root else set())
+    return files.union(*({name + path for path in below(start / name, start / name)} for name in inner))
+
+
+def top(folder: Path) -> Path | None:
+    """The top of the work tree that a folder is in; None if it is in none that the person trusts."""
+    answer = program.of_project(folder, "rev-parse", "--show-toplevel")
+    return Path(os.fsdecode(answer.removesuffix(b"\n"))) if answer else None
+
+
+def down_to(folder: Path) -> list[Path]:
+    """The folders from the top of the work tree down to this one; this one alone if it is in none."""
+    above, places = top(folder), [folder, *folder.parents]
+    return places[: places.index(above) + 1][::-1] if above in places else [folder]
+
+
+def _listed(start: Path, *, exclude: str, at: Sequence[str] = ()) -> list[str] | None:
+    """Git's listing: files, and repositories with a trailing slash. None for a folder outside any repository."""
+    options = ("-z", "-co", "--exclude-standard", f"--exclude={exclude}")
+    answer = program.of_project(start, "ls-files", *options, at=at, personal=False)
+    return None if answer is None else [os.fsdecode(name) for name in answer.split(b"\0") if name]

@@ -1,7 +1,7 @@
 """Footholds: the places in a project from which code would run later, without anybody asking for it again.
 
 The settings and hooks of a git repository, of a bare one too, wherever it lies; what Claude Code runs; hooks of other
-tools; the store. The agent's file tools do not write there. A shell cannot be kept from it, so what changed is told.
+tools; the store. The agent's file tools do not write there; a shell cannot be kept from it: its changes are reported.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SETTLED = 100_000_000
 def reason(parts: Sequence[str], has: Callable[[int, str], bool], hooks: Sequence[Sequence[str]] = ()) -> str:
     """Why nothing is written at this path below a project, by what is there; empty if something may be.
 
-    `has` says whether the folder below so many of the parts holds a name; `hooks` are paths that things are run from.
+    `has` says whether the folder at the first parts of the path holds a name; `hooks` are paths of what is run.
     """
     for depth, part in enumerate(parts):
         for name in _plain(part):
@@ -72,9 +72,9 @@ def _plain(part: str) -> Iterator[str]:
 
 
 class Footholds:
-    """Those of a project, watched: each look tells what has changed since the one before.
+    """The footholds of a project, watched: `changes` reports what changed since the last look.
 
-    `partial` says that the last look did not come to the end: what lies deepest is not watched.
+    `partial` says that the last look was not complete: the deepest folders are not watched.
     """
 
     def __init__(self, root: Path) -> None:
@@ -100,7 +100,7 @@ class Footholds:
             return [tuple(path.split("/")) for path in below if not path.startswith("..") and path != "."]
 
     def changes(self) -> list[str]:
-        """What is new, other or gone, as `PATH (new)`; nothing at the first look."""
+        """The changes since the last look, as `PATH (new)`; none at the first."""
         with self._lock:
             before, self._before = self._before, self._seen()
             now = self._before
@@ -121,17 +121,17 @@ class Footholds:
         self.partial = False
         front, looked = [str(self._root)], 0
         while front:
-            behind: list[str] = []
+            below: list[str] = []
             for path in front:
                 looked += 1
                 if looked > FOLDERS or len(seen) > FILES:
                     self.partial = True
                     return seen
                 folders, watched = self._folder(path)
-                behind += folders
+                below += folders
                 for place in watched:
                     self._watch(place, seen)
-            front = behind
+            front = below
         return seen
 
     def _folder(self, path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -211,7 +211,7 @@ def _take(path: str, seen: dict[str, object], *, deep: bool = True) -> None:
 
 
 def _signature(path: str) -> object:
-    """What is other once the file has changed; "folder" for a folder, None if nothing is."""
+    """A value that changes with the file; "folder" for a folder, None if nothing is there."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run may spend and what it has spent: one account for the agent, its helpers and the policy's model."""
+"""The limits and the spending of a run: one account for the agent, its helpers and the policy's model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.tokens import models
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends by itself: after so many replies, tokens or dollars (0: no such limit), helpers' included.
+    """When a run ends by itself: its limits in replies, tokens and dollars (0: none), helpers' included.
 
     `tokens` are those of all prompts and replies together, as the provider counts. Each call counts its whole prompt,
     cached or not. The reply that reaches a limit is recorded, and its calls are run.
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check(self, model: str) -> None:
-        """Raises: BadInput if the limit of cost would stop nothing, since nobody knows what the model costs."""
+        """Raises: BadInput for a limit of cost where the model's price is unknown."""
         if self.dollars and models.dollars(model, models.Usage()) is None:
             raise BadInput(
                 f"no price is known for the model {model[:80]!r}, so a cost limit would have no effect",
@@ -43,7 +43,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending:
-    """What the replies of a run took, as the provider counted it. Safe to use from several threads.
+    """The usage of a run's replies, as the provider counted it. Safe to use from several threads.
 
     `planner_usage` is the part of `usage` that policies' questions took.
     """
@@ -62,7 +62,7 @@ class Spending:
 
     @property
     def dollars(self) -> float | None:
-        """What it cost; None if a model without a price replied."""
+        """The cost; None if a model without a price replied."""
         return self._dollars if self._priced else None
 
     @property
@@ -89,8 +89,8 @@ class Spending:
         reported, as by some local models, the limit of tokens counts our own estimate of the `prompt`.
         """
         reported = message.get("usage")
-        counted = reported.items() if isinstance(reported, Mapping) else ()
-        used = models.usage_of({name: count for name, count in counted if isinstance(count, int)})
+        usage_items = reported.items() if isinstance(reported, Mapping) else ()
+        used = models.usage_of({name: count for name, count in usage_items if isinstance(count, int)})
         cost = models.dollars(str(message.get("model") or model), used)
         if cost is None:
             cost = models.dollars(model, used)

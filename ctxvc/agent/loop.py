@@ -15,7 +15,7 @@ import msgspec
 
 from ctxvc.agent.adapter import Adapter
 from ctxvc.agent.call import CUT_SHORT, ending, result
-from ctxvc.agent.limits import Limits, Spending
+from ctxvc.agent.limits import Spending
 from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.server import Server
 from ctxvc.agent.tools.definitions import Arguments, definition, describe
@@ -25,19 +25,6 @@ from ctxvc.core.display import decode, encode
 from ctxvc.errors import CtxvcError, OverBudget, Phrase
 from ctxvc.session.session import Session
 from ctxvc.tokens import models
-
-__all__ = [
-    "DELEGATE",
-    "INTERRUPTED",
-    "Ended",
-    "Hands",
-    "Helpers",
-    "Limits",
-    "Report",
-    "StopReason",
-    "Watcher",
-    "run",
-]
 
 #: Why a run ended. `said`: the model has finished; `full`: it had to, since the context was too full for too long;
 #: `cut`: its replies were cut short too often; `steps`, `tokens`, `cost`: a limit was reached; `refused`: the provider
@@ -142,28 +129,26 @@ def run(
     hands: Hands,
     watcher: Watcher,
     *,
-    limits: Limits = Limits(),  # noqa: B008 - a value
-    spending: Spending | None = None,
+    spending: Spending,
     helpers: Helpers | None = None,
     options: Mapping[str, Any] = {},
 ) -> Ended:
     """Runs until the model has finished, the provider refuses, or a limit is reached; says why it ended.
 
     A session that had already finished is not asked again; a reply that was cut short or paused is continued.
-    `options` go to every call. `spending` is an account shared with other runs, with its own limits.
+    `options` go to every call. `spending` has the limits; other runs may share it.
     Raises: ModelFailed, OverBudget, CtxvcError. What happened before is recorded, and another `run` resumes from it.
     """
-    account = spending or Spending(limits)
     short = 0
 
     def ended(why: StopReason, text: str = "") -> Ended:
         return Ended(
             why=why,
-            steps=account.replies,
-            usage=account.usage,
-            dollars=account.dollars,
-            planner_usage=account.planner_usage,
-            planner_dollars=account.planner_dollars,
+            steps=spending.replies,
+            usage=spending.usage,
+            dollars=spending.dollars,
+            planner_usage=spending.planner_usage,
+            planner_dollars=spending.planner_dollars,
             text=text,
         )
 
@@ -181,11 +166,11 @@ def run(
     while True:
         if watcher.stops():
             return ended("stopped")
-        if reached := account.begin():
+        if reached := spending.begin():
             return ended(reached)
         message = _reply(adapter, model, watcher, options)
         last = adapter.final
-        account.add(message, adapter.session.ledger().meta.model, prompt=adapter.session.used())
+        spending.add(message, adapter.session.ledger().meta.model, prompt=adapter.session.used())
         reply = adapter.record(message)
         if reply.stop == "window":
             adapter.relieve()

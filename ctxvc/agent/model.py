@@ -1,4 +1,4 @@
-"""What replies: a provider's model (`provider.py`), or a script that plays one."""
+"""The source of replies: a provider's model (`provider.py`), or a script that plays one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Written(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scripted:
-    """Plays replies that were recorded or written, one after the other. It is no model, and whoever runs it is told."""
+    """Plays replies that were recorded or written, one after the other. It is no model, and its users are told so."""
 
     scripted = True
 

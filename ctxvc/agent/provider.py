@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ctxvc.agent import message as messages
-from ctxvc.agent.message import unreadable
+from ctxvc.agent.message import CUT, Api, unreadable
 from ctxvc.agent.model import ModelFailed
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal
 from ctxvc.agent.server import Server
-from ctxvc.agent.stream import CUT, Api
 from ctxvc.forms import anthropic as messages_api
 from ctxvc.forms import chat, conversion, responses
 from ctxvc.forms.fields import without_foreign
@@ -77,7 +76,7 @@ _HINTS = {"key": "set OPENAI_API_KEY", "unreadable": "check the address: it shou
 
 
 class _OpenAI(Server):
-    """What both APIs share: the client, its errors, and options that some servers do not take."""
+    """The base of both APIs: the client, its errors, and options that some servers do not take."""
 
     #: An option → what it is called where a server refuses it under that name; empty where it is left out.
     options: Mapping[str, str] = {}
@@ -111,7 +110,7 @@ class _OpenAI(Server):
         return _hinted(answer) if isinstance(answer, Fault) else answer
 
     def _url(self, path: str) -> str:
-        """The client's address ends with `/v1`, or stands for it."""
+        """A path of the server, below the client's base URL, which ends with `/v1` or stands for it."""
         base = self.address.rstrip("/")
         return base + path.removeprefix("/v1") if path.startswith("/v1/") else base.removesuffix("/v1") + path
 

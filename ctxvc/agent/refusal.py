@@ -1,4 +1,4 @@
-"""What a server answered instead of a reply, as a value: a prompt that is too long for it, or a fault, in one line."""
+"""A server's answer that is not a reply, as a value: a prompt that is too long for it, or a fault, in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.errors import Phrase
 
-#: What went wrong. `key`: it is missing or not accepted; `network`: nobody answered; `model`: there is none of that
+#: What went wrong. `key`: it is missing or not accepted; `network`: no answer came; `model`: there is none of that
 #: name; `busy`, `spent`: too many requests now, or for good; `cut`: the reply broke off; `unreadable`: what came is no
 #: reply; `empty`: the reply has nothing in it; `failed`: anything else.
 FaultKind = Literal["key", "network", "model", "busy", "spent", "cut", "unreadable", "empty", "failed"]
@@ -94,7 +94,7 @@ _OVERFLOWS = frozenset({0, 200, 400, 413, 422, 500})
 
 
 def refusal(status: int, body: object) -> Overflow | Fault:
-    """What a server's answer comes to that is no reply: its status (0 inside a stream) and its body, JSON or text."""
+    """The refusal in an answer of this status (0 inside a stream) and this body, JSON or text."""
     error = _error(body)
     text, kind = _text(error, status), " ".join(str(error.get(name) or "") for name in ("type", "code"))
     if overflow := _overflow(status, f"{kind} {error.get('message')}", error, text):
@@ -118,7 +118,7 @@ def refusal(status: int, body: object) -> Overflow | Fault:
 
 
 def unreachable(error: Exception, url: Any) -> Fault:
-    """The fault of a request to a URL (of `httpx2`) that nobody answered, from the client's error."""
+    """The fault of a request (of `httpx2`) that got no answer, from the client's error."""
     port = f":{url.port}" if url.port else ""
     place = f" at {plain(f'{url.scheme}://{url.host}{port}')}" if url.host else ""
     reason = plain(str(error.__cause__ or error)) or type(error.__cause__).__name__
@@ -155,11 +155,11 @@ def _overflow(status: int, message: str, error: Mapping[str, Any], text: str) ->
     if status != 413 and not any(phrase in lower for phrase in _TOO_LONG):  # the body is too large
         return None
     tokens, window = sizes(message)
-    window_told = _count(error.get("n_ctx"))
+    own_window = _count(error.get("n_ctx"))
     return Overflow(
         text,
         tokens=_count(error.get("n_prompt_tokens")) or tokens,
-        window=window_told if window_told >= LEAST_WINDOW else window,
+        window=own_window if own_window >= LEAST_WINDOW else window,
     )
 
 

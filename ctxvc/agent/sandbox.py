@@ -32,7 +32,7 @@ _TEMPORARY = frozenset({"TMPDIR", "TMP", "TEMP"})
 def environment(
     source: Mapping[str, str], names: Collection[str], secrets: Mapping[str, str], *, sandboxed: bool = False
 ) -> dict[str, str]:
-    """A command's environment: the short list and the variables `names`, taken from `given`.
+    """A command's environment: the short list and the variables `names`, taken from `source`.
 
     `secrets` are all that this process knows of, by name; no value of a provider's key is handed on under any.
     Raises: BadInput for a name that is not set, Refused for one that holds a key.

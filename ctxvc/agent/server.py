@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ctxvc.agent import stream, windows
+from ctxvc.agent import windows
+from ctxvc.agent.message import Api, message_of
 from ctxvc.agent.model import ModelFailed, TooLong
 from ctxvc.agent.refusal import Fault, Overflow, plain, refusal, unreachable
 from ctxvc.agent.windows import Window
@@ -29,7 +30,7 @@ class Server(ABC):
 
     scripted = False
     #: How the server answers.
-    api: stream.Api
+    api: Api
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Server(ABC):
 
         try:
             with self._request(call) as response:
-                return stream.message_of(response.iter_bytes(), say, self.api)
+                return message_of(response.iter_bytes(), say, self.api)
         except httpx2.RequestError as error:
             return Fault("cut", plain(str(error)) or type(error).__name__, again=True, hint="check the network")
         except self._errors as error:
@@ -165,12 +166,12 @@ class Server(ABC):
         message = self.reply(behind(call, question), lambda _: None, faulted)
         heard(message)
         usage = message.get("usage") or {}
-        spent = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
+        tokens = sum(count for name, count in usage.items() if isinstance(count, int) and name in _SPENT)
         texts = (block.get("text", "") for block in message.get("content", ()) if block.get("type") == "text")
-        return Answer("".join(texts), spent)
+        return Answer("".join(texts), tokens)
 
 
-#: What a person is told where the text of a reply was shown that has to be asked for again.
+#: The note to a person who saw the text of a reply that has to be requested again.
 _RETRY = {"cut": "connection lost"}
 
 

@@ -70,7 +70,7 @@ class Shell:
         self._lock = threading.Lock()
 
     def run(self, command: str, folder: Path, env: Mapping[str, str], seconds: int) -> tuple[bytes, int, str]:
-        """What is kept of the output, the bytes in its middle that are not, and what went wrong (empty: nothing).
+        """The kept output, the number of bytes dropped from its middle, and the error (empty: none).
 
         Raises: KeyboardInterrupt if it was stopped meanwhile: how far the command came is not known.
         """

@@ -1,4 +1,4 @@
-"""The skills of a project, as a run is told of them: an index, so that only what is used costs more than its line.
+"""The skills of a project as an index, so that only what is used costs more than its line.
 
 A project's words: bounded, and a line each.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ctxvc.agent.file_list import down_to
+from ctxvc.agent.files import down_to
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
@@ -85,7 +85,7 @@ def _field(head: str, name: str) -> str:
 
 
 def index(folder: Path, window: int) -> Message | None:
-    """The index of the skills as a message of the client, no larger than befits this window; None if there are none."""
+    """The index of the skills as a message of the client, within a share of the window; None without skills."""
     longest = int(max(_SHORTEST, min(_LONGEST, _SHARE * window)))
     lines = [f"- {skill.name}: {skill.description or 'no description'} ({skill.path})" for skill in skills(folder)]
     if not lines:

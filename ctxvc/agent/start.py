@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.agent import skills
-from ctxvc.agent.file_list import down_to
+from ctxvc.agent.files import down_to
 from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.agent.workspace import DEFINITIONS
@@ -119,7 +119,7 @@ def begin(
 ) -> Session:
     """A new session for a run in a folder, with the system prompt, the tools and what the folder's files instruct.
 
-    `window` is the budget in tokens, by default the model's. `note` is told what of those files is left out. With
+    `window` is the budget in tokens, by default the model's. `note` receives what of those files is left out. With
     `project_notes` the model has a tool to write notes of the project. Raises: Refused if there is a session of that
     name, or the policy gives the model no notes.
     """

@@ -46,7 +46,7 @@ class Process(NamedTuple):
 
 
 class Supervisor:
-    """Runs commands until it is told to end."""
+    """Runs commands until it is asked to end."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -123,7 +123,7 @@ class Supervisor:
                 _tell(call, {"code": os.waitstatus_to_exitcode(status)})
 
     def _end_call(self, pid: int) -> None:
-        """Whoever asked does not want the command any more, or is gone."""
+        """The command is cancelled, or its asker is gone."""
         for _ in range(3):  # what was started meanwhile
             table = processes()
             tree = below(table, pid)
@@ -192,8 +192,10 @@ def _linux_processes() -> list[Process]:
             continue
         parent, group, session = (int(item) for item in fields[1:4])
         command = cmdline.strip(b"\0").replace(b"\0", b" ") or comm
-        begun = int(fields[19]) / ticks
-        result.append(Process(int(name), parent, group, session, int(now - begun), command.decode("utf-8", "replace")))
+        started = int(fields[19]) / ticks
+        result.append(
+            Process(int(name), parent, group, session, int(now - started), command.decode("utf-8", "replace"))
+        )
     return result
 
 
@@ -261,11 +263,11 @@ def kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # gone, or another person's by now
+        pass  # gone, or by now a process of another user
 
 
 def _tell(question: socket.socket, answer: object) -> None:
-    """Whoever asked may be gone."""
+    """The asker may be gone."""
     try:
         with question:
             question.sendall(json.dumps(answer).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""How many tokens a model takes, as its server tells, or the servers behind a gateway that does not know."""
+"""A model's window in tokens, as its server reports it, or the servers behind a gateway that reports none."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SECONDS = 5.0
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The tokens that a model takes for prompt and reply, and where its server says so, as in `/props`.
+    """The tokens that a model takes for prompt and reply, and the path that reports them, as in `/props`.
 
-    What is not `certain` is what such a server takes where nobody sets it. `server` is host and port of the one that
-    was asked behind a gateway; empty where the server itself says it.
+    One that is not `certain` is the default of such a server. `server` is host and port of the server behind a gateway
+    that was asked; empty for the model's own.
     """
 
     tokens: int
@@ -36,7 +36,7 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it is said, for people."""
+        """The path that reports it, with its server behind a gateway, for people."""
         return f"{self.source} of {self.server}" if self.server else self.source
 
 
@@ -47,7 +47,7 @@ class Fetch(Protocol):
 
 
 def discovered(fetch: Fetch, model: str, seconds: float = SECONDS, *, address: str = "") -> Window | None:
-    """The window of a model; None if its server does not say, or not within so many seconds in all.
+    """The window of a model; None if its server does not say, or not within `seconds` in all.
 
     `address` is the server's. If it is a gateway of this machine, the servers of this machine behind it are asked, too:
     the least window counts. Raises: ModelFailed if the server cannot be asked anything.
@@ -99,7 +99,7 @@ def _discovered(fetch: Fetch, model: str, end: float, address: str = "") -> Wind
 
 
 def _upstream_windows(servers: Sequence[Upstream], end: float) -> list[Window]:
-    """What the servers behind a gateway say. A gateway behind one is not asked for its own."""
+    """The windows that the servers behind a gateway report. A gateway among them is not asked for its own."""
     windows = ((upstream, _discovered(upstream.fetch, upstream.model, end)) for upstream in servers)
     return [msgspec.structs.replace(window, server=upstream.name) for upstream, window in windows if window]
 

@@ -20,8 +20,7 @@ from typing import IO, Annotated, Any, ClassVar
 import msgspec
 
 from ctxvc.agent import footholds, shell
-from ctxvc.agent.file_list import below
-from ctxvc.agent.files import Place, Tree
+from ctxvc.agent.files import Place, Tree, below
 from ctxvc.agent.footholds import Footholds
 from ctxvc.agent.sandbox import Sandbox
 from ctxvc.agent.shell import Job, Shell
@@ -43,13 +42,13 @@ LONGEST = 1_800
 #: Files and hits that are listed at most.
 LISTED = 1_000
 HITS = 200
-#: Files that a slow pattern was given up on, of which the names are told.
+#: The most files that are named where a pattern was too slow for them.
 SKIPPED = 5
 #: Characters of a line that a hit shows at most.
 WIDTH = 400
 #: What is named of many changes, or of many commands in the background.
 NAMED = 8
-#: Lines of a file that are read where nobody says how many.
+#: Lines of a file that are read by default.
 READ = 2_000
 _ENDS = re.compile(r"\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -145,7 +144,7 @@ class Toolbox:
 
 @dataclass
 class Workspace(Toolbox):
-    """A folder, and who is asked before a command runs.
+    """A folder, and what approves a command before it runs.
 
     `approve` is given the command, and says whether it may run. `env` is the environment of commands. Without a
     `sandbox` commands may do what the person's account may. What they leave in the background ends with `close`, or
@@ -218,7 +217,7 @@ class Workspace(Toolbox):
     def _read(self, path: str, first: int, lines: int) -> Outcome:
         with self._tree.place(path) as place, _opened(place, path) as file:
             data = file.read(KEPT)
-            behind = file.seek(0, os.SEEK_END) - len(data)
+            unread = file.seek(0, os.SEEK_END) - len(data)
         if b"\0" in data[:8192]:
             raise BadInput(f"{path} is not a text file")
         all_lines = _lines(decode(data))
@@ -229,7 +228,7 @@ class Workspace(Toolbox):
         more = len(all_lines) - (first - 1 + len(listed))
         numbered = [f"{number:6}\t{line}" for number, line in enumerate(listed, first)] or ["[the file is empty]"]
         numbered += [f"[{more:,} more lines]"] if more else []
-        numbered += [f"[{behind:,} more bytes are not read]"] if behind else []
+        numbered += [f"[{unread:,} more bytes are not read]"] if unread else []
         return _text("\n".join(numbered))
 
     def _write(self, path: str, content: str) -> Outcome:
@@ -324,7 +323,7 @@ class Workspace(Toolbox):
     }
 
 
-#: The tools as the provider is told of them.
+#: The definitions of the tools, as the provider gets them.
 DEFINITIONS = tuple(definition(name, kind) for name, (kind, _) in Workspace.tools.items())
 
 

@@ -25,7 +25,7 @@ from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting
 from ctxvc.forms.losses import Loss
 from ctxvc.importers import claude_code
 from ctxvc.importers.claude_code import FORMAT as CLAUDE_CODE
-from ctxvc.recording import written
+from ctxvc.recording.files import remember_written
 from ctxvc.store.project.locate import project_root
 from ctxvc.store.read.revision import Snapshot
 
@@ -126,7 +126,7 @@ def _native_session(form: NativeFormat, conversation: Conversation, folder: Path
     recovery, now = _RECOVERY.format(session=conversation.snapshot.session), datetime.now(timezone.utc)
     for copy in count():
         session = form.write(conversation, Setting(folder=folder, time=now, copy=copy, recovery=recovery))
-        is_new = written.remember(conversation.store, conversation.snapshot, form.format, session.id, session.files)
+        is_new = remember_written(conversation.store, conversation.snapshot, form.format, session.id, session.files)
         if place is None or (is_new and installed(session, place)):
             break
     return session

@@ -48,8 +48,8 @@ def of_text(stored: StoredSession, scope: str, sought: str) -> list[Move]:
     return [*_in_request(stored, scope, sought), *_moves(stored, scope, _holders(stored, scope, sought))]
 
 
-def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int) -> int | None:
-    """The place in `commits`, oldest first, of the first prompt that costs more than `most`; None if none does.
+def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], limit: int) -> int | None:
+    """The place in `commits`, oldest first, of the first prompt that costs more than `limit`; None if none does.
 
     Steps only add to a prompt, so costs only rise up to the next commit of another kind. As few prompts as possible are
     measured.
@@ -58,17 +58,17 @@ def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int],
     for end in _ends(store, commits):
         stride = _STRIDE
         while begin <= end:
-            place = min(begin + stride, end)  # not the end at once: much later prompts may never have been counted
-            if cost(commits[place]) > most:
-                return first_bad(range(begin, place + 1), lambda at: cost(commits[at]) <= most)
+            place = min(begin + stride, end)  # not the end at once: what is far behind may never have been counted
+            if cost(commits[place]) > limit:
+                return first_bad(range(begin, place + 1), lambda at: cost(commits[at]) <= limit)
             begin, stride = place + 1, 2 * stride
     return None
 
 
-def still_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], most: int, place: int) -> bool:
-    """Whether the newest prompt still costs more than `most`, like the one at `place`."""
+def still_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], limit: int, place: int) -> bool:
+    """Whether the newest prompt still costs more than `limit`, like the one at `place`."""
     grown = next(end for end in _ends(store, commits) if end >= place)
-    return grown == len(commits) - 1 or cost(commits[-1]) > most
+    return grown == len(commits) - 1 or cost(commits[-1]) > limit
 
 
 def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -13,7 +12,7 @@ from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.recover import readable
 from ctxvc.errors import CtxvcError, Damaged, Phrase
 from ctxvc.inspection.filters import Filters
-from ctxvc.store.git.objects import Objects, Tree, Unreadable, unhashed
+from ctxvc.store.git.objects import Objects, Tree, Unreadable, blob_id, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -91,11 +90,6 @@ def _of_scope(
         yield msgspec.structs.replace(row, ext="txt", extra={}) if file else row, blob, data
 
 
-def blob_id(data: bytes) -> bytes:
-    """The git id of a blob with these bytes, 20 bytes."""
-    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
-
-
 def read(
     store: Store, stored: Iterable[StoredBody], unreadable: list[CtxvcError] | None = None
 ) -> Iterator[tuple[StoredBody, bytes]]:
@@ -120,9 +114,9 @@ def searchable(row: Row, body: bytes) -> Iterator[str]:
     yield readable(row, body)
 
 
-def damaged(error: Unreadable, what: str) -> Damaged:
+def damaged(error: Unreadable, name: str) -> Damaged:
     """The error for an object that cannot be read."""
-    return Damaged(f"{what}: {error}", hint=Phrase("verify-all-hit", lost="it"))
+    return Damaged(f"{name}: {error}", hint=Phrase("verify-all-hit", lost="it"))
 
 
 def has_parts(row: Row) -> bool:
@@ -136,15 +130,15 @@ def _is_text(row: Row) -> bool:
 
 def _strings(value: object) -> Iterator[str]:
     """The strings in a JSON value, without keys. Deep values need no deep stack."""
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
+    pending = [value]
+    while pending:
+        match pending.pop():
             case str() as words:
                 yield words
             case dict() as fields:
-                waiting.extend(reversed(fields.values()))
+                pending.extend(reversed(fields.values()))
             case list() as items:
-                waiting.extend(reversed(items))
+                pending.extend(reversed(items))
 
 
 def _committed(objects: Objects, tip: str) -> dict[bytes, bytes]:

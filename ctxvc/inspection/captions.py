@@ -74,7 +74,7 @@ def labels_of(snapshot: Snapshot, blocks: Iterable[str]) -> dict[str, str]:
 
 
 def label_of(row: Row, snapshot: Snapshot) -> str:
-    """What a block is, in a few words for people."""
+    """A block in a few words for people."""
     return caption.of_row(row, snapshot.ledger, lambda call: _body_of(call, snapshot))
 
 

@@ -1,4 +1,4 @@
-"""What clients would have sent without a budget, compared with what was sent."""
+"""The prompts that clients would have sent without a budget, compared with those that were sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed in the prompt between two moments of a session: what entered, left, or is shown differently."""
+"""The changes in the prompt between two moments of a session: what entered, left, or is shown differently."""
 
 from __future__ import annotations
 

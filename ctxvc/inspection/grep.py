@@ -104,11 +104,11 @@ def _first_matching(stored: StoredBody, body: bytes, pattern: Pattern) -> Iterat
     """The matches in the strings of a JSON body; if there are none, those in its text."""
     row = stored.places[0].row
     matched = False
-    *strings, whole = searchable(row, body)
+    *strings, document = searchable(row, body)
     for string in strings:
         for match in pattern.lines(string):
             matched = True
             yield string, match
     if not matched:
-        for match in pattern.lines(whole):
-            yield whole, match
+        for match in pattern.lines(document):
+            yield document, match

@@ -65,15 +65,15 @@ def touches(stored: StoredSession, scope: str, ids: Collection[str], *, by_name:
     cuts = _cuts(stored, scope, [row for row in now.values() if isinstance(row, Row) and row.kind in CUT])
     cut = {name for names in cuts.values() for name in names}
     walk = _Walk(stored.store, now, cuts, by_name=by_name)
-    for commit, name, what in chain(walk.waiting(stored, scope), walk.commits(stored.tip(scope))):
+    for commit, name, states in chain(walk.waiting(stored, scope), walk.commits(stored.tip(scope))):
         item, is_cut = now[name], name in cut
-        if what is _CUT:
+        if states is _CUT:
             cut.discard(name)
             yield Touch(commit=commit, id=name, before=item, after=item, cut_after=True)
             continue
-        if what is not _NAMED:
-            assert isinstance(what, tuple)
-            now[name], item = what
+        if states is not _NAMED:
+            assert isinstance(states, tuple)
+            now[name], item = states
         yield Touch(
             commit=commit, id=name, before=now[name], after=item, cut_before=is_cut, cut_after=is_cut
         )  # fmt: skip
@@ -155,12 +155,12 @@ class _Walk:
             files = [b"ledger/%b" % folder for folder in self._folders]
         paths = [path.decode() for path in files] + [fmt.GROUPS] * bool(self._groups)
         commits = rev_list(self._store, tip, "--", *paths)
-        others = set(self._cuts) - {""}
+        commits_by_name = set(self._cuts) - {""}
         if self._by_name:
-            others.update(rev_list(self._store, tip, "--grep=^Ctxvc-Blocks: "))
-        if others.issubset(commits):
+            commits_by_name.update(rev_list(self._store, tip, "--grep=^Ctxvc-Blocks: "))
+        if commits_by_name.issubset(commits):
             return commits
-        visited = others.union(commits)
+        visited = commits_by_name.union(commits)
         return [commit for commit in self._store.first_parents(tip) if commit in visited]
 
     def _changed(self, commit: str, message: str, old: _Ledger, new: _Ledger) -> Iterator[_Met]:

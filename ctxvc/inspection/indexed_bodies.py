@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.errors import Conflict, CtxvcError, Damaged, NotFound
 from ctxvc.inspection.bodies import StoredBody, bodies, has_parts, read, searchable
-from ctxvc.inspection.session_facts import SessionFacts
+from ctxvc.inspection.filters import SessionFacts
 from ctxvc.inspection.text_index import IndexedBody, NewBody, TextIndex, fact
 from ctxvc.store.cache import local_cache
 from ctxvc.store.files import locked

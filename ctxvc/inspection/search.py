@@ -22,11 +22,11 @@ from ctxvc.core.prompt.recover import around
 from ctxvc.core.relevance import Term
 from ctxvc.errors import CtxvcError, Damaged, NotFound
 from ctxvc.inspection import text_index
-from ctxvc.inspection.bodies import Place, blob_id
+from ctxvc.inspection.bodies import Place
 from ctxvc.inspection.filters import Filters
 from ctxvc.inspection.indexed_bodies import Progress, refresh, text_of
 from ctxvc.inspection.text_index import COUNTED, OFTEN, Candidate, DamagedIndex, IndexedBody, TextIndex, Within, often
-from ctxvc.store.git.objects import Objects, Unreadable, unhashed
+from ctxvc.store.git.objects import Objects, Unreadable, blob_id, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 

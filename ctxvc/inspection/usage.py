@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
@@ -43,20 +44,18 @@ def categories(
     """The contents of the prompt by category: largest first, turns in order. `body` reads the arguments of calls."""
     rows = [row for row in ledger.rows() if costs[row.id].shown]
     names = _names(ledger, rows, by, body)
-    tokens: dict[str, int] = {}
-    blocks: dict[str, int] = {}
+    blocks = Counter(names[row.id] for row in rows)
+    tokens: Counter[str] = Counter()
     for row in rows:
-        name = names[row.id]
-        tokens[name] = tokens.get(name, 0) + costs[row.id].shown
-        blocks[name] = blocks.get(name, 0) + 1
+        tokens[names[row.id]] += costs[row.id].shown
     if overhead:
         tokens["system prompt and tools"], blocks["system prompt and tools"] = overhead, 0
     total = sum(tokens.values())
-    found = [
+    listed = [
         Category(name=name, blocks=blocks[name], tokens=count, share=count / total if total else 0.0)
         for name, count in tokens.items()
     ]
-    return found if by == "turn" else sorted(found, key=lambda category: (-category.tokens, category.name))
+    return listed if by == "turn" else sorted(listed, key=lambda category: (-category.tokens, category.name))
 
 
 def thresholds(used: int, budget: Budget) -> list[Threshold]:

@@ -243,8 +243,8 @@ def step_of(store: Store, place: Place) -> Step:
     turn = max((row.turn for row in rows if row.step == number), default=0)
     here = [row for row in rows if row.turn == turn]
     replies = [row for row in here if row.kind == "assistant"]
-    behind = takewhile(lambda committed: committed.number >= number, steps(store, stored.tip(place.scope)))
-    own = next((committed for committed in behind if committed.number == number), StoredStep(number, store.now(), ""))
+    later = takewhile(lambda committed: committed.number >= number, steps(store, stored.tip(place.scope)))
+    own = next((committed for committed in later if committed.number == number), StoredStep(number, store.now(), ""))
     return Step(
         session=stored.name,
         scope=place.scope,

@@ -55,7 +55,7 @@ def _matching(session: Session, call: offer.SearchArguments, filters: Filters) -
             lines=[offer.Line(number=number, text=text) for number, text in match.lines],
             further_lines=match.more,
         )
-        for match in result.found
+        for match in result.matches
     ]
     further = min(result.more, COUNTED)
     return offer.Searched(session=session.name, found=matches, further_blocks=further, unfinished=result.unfinished)

@@ -10,34 +10,16 @@ from ctxvc.core.policy import Ask, Policy
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput, Phrase
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
-from ctxvc.policies.composed import Composed, after, joined
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Hybrid, OldestTurn, ToolMaskPrune, ToolPrune
-from ctxvc.policies.knobs import knob_units, knob_values, knobs, typed, word
+from ctxvc.policies.knobs import knob_values, knobs, typed, word
 from ctxvc.policies.layered import Layered
 from ctxvc.policies.planned.policy import Planned
-from ctxvc.policies.run import actor_name, ask_plan, ask_timing, guard_errors, own_name
+from ctxvc.policies.run import guard_errors, own_name
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
-
-__all__ = [
-    "POLICIES",
-    "Composed",
-    "Load",
-    "actor_name",
-    "after",
-    "ask_plan",
-    "ask_timing",
-    "asking",
-    "joined",
-    "knob_units",
-    "knobs",
-    "parse",
-    "protecting",
-    "spec",
-    "word",
-]
 
 #: Every policy that ships, in the order in which they are listed.
 POLICIES: tuple[type[Policy], ...] = (
@@ -141,7 +123,7 @@ def _part(spec: str, kinds: tuple[type[Policy], ...], ask: Ask | None, load: Loa
             policy = kind(**{knob: typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
             raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
-        policy.terms()  # what fails there is told at once, and not in the middle of a session
+        policy.terms()  # what fails there is reported at once, and not in the middle of a session
         return policy
 
     return guard_errors(kind, build)

@@ -6,7 +6,7 @@ The first half is what all of them need: what may leave, what a prompt costs, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import ClassVar
 
 from ctxvc.core.ledger.ledger import Row
@@ -288,17 +288,12 @@ class Summary(Triggered, frozen=True, kw_only=True):
         return parsed(answer.text, [span]).get(span.name, ""), answer.tokens
 
 
-def _chunks(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """The rows in parts of at most so many steps, none of which goes over a turn's end."""
+def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """The rows in parts of a limited number of steps, none of which crosses a turn's end."""
     for _, turn in groupby(rows, key=TURN):
-        part: list[list[Row]] = []
-        for step in steps(turn):
-            part.append(step)
-            if len(part) == most:
-                yield [row for rows_of_step in part for row in rows_of_step]
-                part = []
-        if part:
-            yield [row for rows_of_step in part for row in rows_of_step]
+        of_turn = list(steps(turn))
+        for start in range(0, len(of_turn), size):
+            yield list(chain.from_iterable(of_turn[start : start + size]))
 
 
 def _skeleton(rows: Sequence[Row]) -> str:

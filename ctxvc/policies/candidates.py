@@ -1,4 +1,4 @@
-"""Which blocks and old stubs may leave the prompt, oldest first, and how many have to."""
+"""The blocks, context objects and old stubs that may leave the prompt, oldest first, and how many have to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from operator import attrgetter
 
+import msgspec
+
 from ctxvc.core.ledger.block import Kind
-from ctxvc.core.ledger.ledger import Row
+from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, is_human
+from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
 from ctxvc.core.plan.plan import Action
 from ctxvc.core.plan.protected import protected
@@ -104,15 +107,22 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
     return f"{before:,} of {view.budget.effective:,} tokens: below {name} at {mark:,}"
 
 
-def leaving(view: View, before: int, after: int, what: str) -> str:
+def leaving(view: View, before: int, after: int, actions: str) -> str:
     """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
-    return f"{before:,} of {view.budget.effective:,} tokens: {what}, {after:,} left{excess(view, after)}"
+    return f"{before:,} of {view.budget.effective:,} tokens: {actions}, {after:,} left{excess(view, after)}"
 
 
 def excess(view: View, after: int) -> str:
     """The end of a reason where the budget is not met: by how much; empty if it is."""
     over = after - view.budget.effective
     return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""
+
+
+def short_label(label: str, width: int) -> str:
+    """The label of a call; where a long path makes it longer than `width` characters, the path's end alone."""
+    tool, _, argument = label.partition(": ")
+    is_long_path = len(label) > width and "/" in argument and " " not in argument
+    return f"{tool}: …{argument[len(tool) + 3 - width :]}" if is_long_path else label
 
 
 def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:
@@ -135,3 +145,65 @@ def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[t
             actions.append(Action(verb="prune", targets=(slot.group or slot.row.id,)))
             saved += view.price.text(slot.text)
     return tuple(actions), saved
+
+
+#: So many steps of the latest turn are folded together.
+STEPS = 10
+
+
+class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An object with the blocks of it that a plan may take out now, what they cost, and whose turn it is of."""
+
+    object: ContextObject
+    rows: tuple[Row, ...]
+    tokens: int
+    latest: bool
+
+
+def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) -> list[MovableObject]:
+    """The objects of which something may leave now, in their order; those of the latest turn only with `latest`.
+
+    The latest step, what came in since, what is pinned and what is protected stay in any case.
+    """
+    turn, step = edge(view.ledger)
+    protect = protected(view.ledger)
+    movables: list[MovableObject] = []
+    for candidate in candidates:
+        if candidate.turn >= turn and not latest:
+            continue
+        rows = tuple(
+            row
+            for row in candidate.rows
+            if row.state in ("visible", "masked") and row.step < step and row.id not in protect
+        )
+        if rows:
+            tokens = tokens_of(view, rows)
+            movables.append(MovableObject(object=candidate, rows=rows, tokens=tokens, latest=candidate.turn >= turn))
+    return movables
+
+
+def batches(turn: MovableObject) -> list[tuple[Row, ...]]:
+    """The parts of a turn that leave one after the other: all of it, or of the latest turn `STEPS` steps each."""
+    if not turn.latest:
+        return [turn.rows]
+    return [tuple(part) for _, part in groupby(turn.rows, key=lambda row: row.step // STEPS)]
+
+
+def tokens_of(view: View, rows: Iterable[Row]) -> int:
+    """The tokens of blocks that are in the prompt, in their place."""
+    return sum(view.price.mask(row) if row.state == "masked" else view.price.body(row) for row in rows)
+
+
+def edge(ledger: Ledger) -> tuple[int, int]:
+    """The newest turn, and the newest step that has a reply; 0 if there is none."""
+    turn = 0
+    for row in ledger.backwards():
+        turn = turn or row.turn
+        if row.role == "assistant":
+            return turn, row.step
+    return turn, 0
+
+
+def results(candidates: Iterable[MovableObject]) -> Iterator[MovableObject]:
+    """Those that are a tool's, whose result is still in the prompt; a skill is none: it folds, and nothing else."""
+    return (one for one in candidates if one.object.family == "function" and one.rows[-1].kind == "tool_result")

@@ -89,7 +89,7 @@ _LEAST_FIRST: tuple[Board, ...] = ("off", "status", "thresholds", "changes", "fu
 
 
 def joined(terms: list[Terms]) -> Terms:
-    """What several policies ask for together: all of their tools, the least of what the model sees.
+    """The combined terms of several policies: all of their tools, the least of what the model sees.
 
     Where one of them hides the way back, or has notes that archive nothing, so it is for all.
     """

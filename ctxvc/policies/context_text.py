@@ -27,7 +27,7 @@ class _Needs(NamedTuple):
     none: tuple[str, ...] = ()
 
 
-#: Paragraph → the sessions in which it is told, in the order of the text.
+#: Paragraph → the sessions that it is for, in the order of the text.
 _NEEDS: Mapping[str, _Needs] = {
     "budget": _Needs(),
     "changes": _Needs(),
@@ -43,7 +43,7 @@ _NEEDS: Mapping[str, _Needs] = {
     "want": _Needs(every=("delete", "archive")),
     "leaving": _Needs(every=("goto",)),
 }
-#: The paragraphs of which at most one is told: what the model sees of its context.
+#: The paragraphs of which at most one is in the text: what the model sees of its context.
 _BOARDS: Mapping[str, frozenset[Board]] = {
     "changes": frozenset({"changes", "thresholds"}),
     "full": frozenset({"full", "each"}),

@@ -1,4 +1,4 @@
-"""The default policy: what stands nowhere else and was used last stays; and the agent's own tools beside it."""
+"""The default policy: what stands nowhere else and was used last stays; and the agent's own tools."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Default(Policy, frozen=True, kw_only=True):
         return (*actions, *_old_stubs(view, actions))
 
     def low(self, window: int) -> float:
-        """The share of the budget that a batch goes down to in a window of so many tokens."""
+        """The share of the budget that a batch goes down to, by the window's tokens."""
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
 
     def cold_low(self, window: int) -> float:
@@ -288,7 +288,7 @@ def _summary(ledger: Ledger) -> Iterator[Row]:
 
 
 def _arguments(view: View, call: Row) -> str:
-    """What a call was about: files, patterns, commands. Its label has no more than the first 80 characters."""
+    """The objects of a call: files, patterns, commands. A label has only the first 80 characters."""
     if not view.readable:
         return call.label
     return "\n".join(fact.object for fact in facts(call.tool, view.words(call), call.ext))

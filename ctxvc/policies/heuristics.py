@@ -17,7 +17,7 @@ from ctxvc.core.plan.plan import Action, Plan
 from ctxvc.core.plan.rehearse import fewest_actions
 from ctxvc.core.policy import Bytes, Share, Triggered
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import MovableObject, batches, movable, results
+from ctxvc.policies.candidates import MovableObject, batches, movable, results
 
 
 class Heuristic(Triggered, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from ctxvc.core.policy import Policy, knob_of
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput
 
-#: The value of a knob that depends on the window where nobody sets it.
+#: The value of a knob whose default depends on the window.
 AUTO = "auto"
 #: Signs that separate, and how they are written inside a knob's value.
 _CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))

@@ -23,7 +23,7 @@ from ctxvc.core.view.view import View, costs_in_prompt
 from ctxvc.policies import summaries
 from ctxvc.policies.summaries import Span
 
-#: What a summary is to cost: this share of its part, but so many tokens at least, and this share of the budget at most.
+#: What a summary is to cost: this share of its part, at least these tokens, and at most this share of the budget.
 SHARE = 0.125
 SHORTEST = 120
 LONGEST = 0.02
@@ -172,12 +172,12 @@ class Layered(Policy, frozen=True, kw_only=True):
     # --- layer 1
 
     def _offloaded(self, stand: _Stand) -> _Stand:
-        view, most = stand.view, stand.view.budget.offload
+        view, limit = stand.view, stand.view.budget.offload
         large = tuple(
             Action(verb="archive", targets=(row.id,), preview=True)
             for row in view.ledger.rows()
             if row.kind == "tool_result" and row.state == "visible" and row.id not in stand.protect
-            if view.part(view.price.body(row)) > most
+            if view.part(view.price.body(row)) > limit
         )
         if not large:
             return stand
@@ -187,7 +187,7 @@ class Layered(Policy, frozen=True, kw_only=True):
             offloaded=rehearsal.after,
             tokens=view.calibrated(rehearsal.tokens_after),
             actions=rehearsal.done,
-            remarks=(f"{_count(rehearsal.done, 'result')} over {most:,} offloaded",) if rehearsal else (),
+            remarks=(f"{_count(rehearsal.done, 'result')} over {limit:,} offloaded",) if rehearsal else (),
         )
 
     # --- layer 2
@@ -263,8 +263,10 @@ class Layered(Policy, frozen=True, kw_only=True):
         if not actions:
             return replace(stand, remarks=(*stand.remarks, "the model gave no summary in the requested form"))
         summarised = {target for action in actions for target in action.targets}
-        others = [action for action in (*stand.actions, *stand.waiting) if not summarised.issuperset(action.targets)]
-        rehearsal = rehearse(stand.view, self._plan((*others, *actions)), protect=stand.protect)
+        kept_actions = [
+            action for action in (*stand.actions, *stand.waiting) if not summarised.issuperset(action.targets)
+        ]
+        rehearsal = rehearse(stand.view, self._plan((*kept_actions, *actions)), protect=stand.protect)
         count = sum(action.verb == "summarise" for action in rehearsal.done)
         after = view.calibrated(rehearsal.tokens_after)
         remark = (
@@ -355,12 +357,12 @@ def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
     """
     rows = list(view.ledger.rows())
     end = latest_step(view.ledger)
-    spent = 0
+    kept_cost = 0
     replies: set[int] = set()
     for step, step_rows in groupby(reversed(rows), key=attrgetter("step")):
-        spent += sum(costs.get(row.id, 0) for row in step_rows)
-        newest = len(replies) < REPLIES and view.part(spent) <= view.budget.effective // 2
-        if view.part(spent) > verbatim and not newest:
+        kept_cost += sum(costs.get(row.id, 0) for row in step_rows)
+        newest = len(replies) < REPLIES and view.part(kept_cost) <= view.budget.effective // 2
+        if view.part(kept_cost) > verbatim and not newest:
             break
         replies.add(step)
         end = min(end, step)
@@ -382,7 +384,7 @@ def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: in
 
 
 def _needed(view: View, spans: Sequence[Span], tokens: int, low: int) -> list[Span]:
-    """The oldest of the parts, as many as bring a prompt of so many counted `tokens` down to the low-water mark."""
+    """The oldest of the parts, as many as bring a prompt of `tokens` down to the low-water mark."""
     oldest: list[Span] = []
     for span in spans:
         if view.calibrated(tokens) <= low:

@@ -40,7 +40,7 @@ def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecisi
 
 
 def ask_relief(policy: Policy, view: View, target: int) -> Sequence[Action]:
-    """What the guard takes first under this policy. Raises: BadPolicy if a person's own policy fails."""
+    """The actions that the guard takes first under this policy. Raises: BadPolicy if a person's own policy fails."""
     return guard_errors(type(policy), lambda: msgspec.convert(tuple(policy.relief(view, target)), tuple[Action, ...]))
 
 

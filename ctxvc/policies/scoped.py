@@ -71,9 +71,9 @@ class Scoped(Policy, frozen=True, kw_only=True):
             )
         actions, after = fewest_actions(view, Plan(actions=(*twice, *tasks), actor=self.actor), 0)
         count = sum(action.verb == "summarise" for action in actions)
-        what = [f"finished tasks reduced to notes: {count}"] if count else []
-        what += ["what is said twice"] if count < len(actions) else []
-        reason = leaving(view, before, after, ", ".join(what) or "the notes would cost more")
+        deeds = [f"finished tasks reduced to notes: {count}"] if count else []
+        deeds += ["what is said twice"] if count < len(actions) else []
+        reason = leaving(view, before, after, ", ".join(deeds) or "the notes would cost more")
         return Plan(actions=actions, actor=self.actor, reason=reason)
 
     def terms(self) -> Terms:
@@ -145,8 +145,8 @@ def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
 def _left_before(ledger: Ledger) -> frozenset[int]:
     """The turns of which something stands behind a summary: what came back of them since came back for a reason."""
     groups = ledger.groups
-    behind = (block for name, group in groups.items() if is_summary(group.stub) for block in blocks_of(groups, name))
-    return frozenset(row.turn for block in behind if (row := ledger.get(block)))
+    blocks = (block for name, group in groups.items() if is_summary(group.stub) for block in blocks_of(groups, name))
+    return frozenset(row.turn for block in blocks if (row := ledger.get(block)))
 
 
 def _scoped(ledger: Ledger) -> frozenset[int]:

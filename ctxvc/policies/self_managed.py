@@ -87,8 +87,8 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
         archives = tuple(Action(verb="archive", targets=tuple(row.id for row in unit)) for unit in units)
         plan = Plan(actions=archives, actor=self.actor, pressure=True)
         actions, after = fewest_actions(view, plan, min(mark, view.budget.guard))
-        what = "largest results" if self.agent else "oldest steps"
-        reason = leaving(view, before, after, f"over the guard, {what} archived: {len(actions)}")
+        unit_name = "largest results" if self.agent else "oldest steps"
+        reason = leaving(view, before, after, f"over the guard, {unit_name} archived: {len(actions)}")
         return Plan(actions=actions, actor=self.actor, reason=reason, pressure=bool(actions))
 
     def relief(self, view: View, target: int) -> Sequence[Action]:

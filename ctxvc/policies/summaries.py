@@ -136,13 +136,13 @@ def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
     was about to do. It has about four characters for each token of its room. `text_of` gives the text of a block: of a
     reply, and of a call that edits or plans.
     """
-    most = 4 * span.room
-    width = min(_QUOTE, max(40, most // 8))
+    most_characters = 4 * span.room
+    width = min(_QUOTE, max(40, most_characters // 8))
     replies = [row for row in span.rows if row.kind == "assistant"]
     texts = {row.id: text_of(row) for row in replies[-_REPLIES:]}
     calling = {row.msg for row in span.rows if row.kind == "tool_use"}
     ends = [row for row in replies if row.msg not in calling and row.id in texts]
-    answers = [_quoted(row, _substance(texts[row.id]), max(width, most // 4)) for row in ends]
+    answers = [_quoted(row, _substance(texts[row.id]), max(width, most_characters // 4)) for row in ends]
     reasons = [
         _quoted(row, sentence, width)
         for row in replies
@@ -160,18 +160,18 @@ def extracted(span: Span, text_of: Callable[[Row], str]) -> str:
     unfinished = replies[-1] if replies and not (ends and ends[-1] is replies[-1]) else None
     plans = [] if deeds.todos or not unfinished else _plans(unfinished, texts[unfinished.id], width)
     artifacts = [
-        *([f"edited {'; '.join(_newest(deeds.edited, most // 4))}"] if deeds.edited else []),
-        *_tools(span.rows, most // 4),
-        *_newest(requests, most // 8),
-        *_newest(failed, most // 8),
+        *([f"edited {'; '.join(_newest(deeds.edited, most_characters // 4))}"] if deeds.edited else []),
+        *_tools(span.rows, most_characters // 4),
+        *_newest(requests, most_characters // 8),
+        *_newest(failed, most_characters // 8),
     ]
     return "\n".join(
         [
             EXTRACTIVE,
             *_section("Intent", opening),
-            *_section("Decisions", [*_newest(reasons, most // 4), *_newest(answers, most // 3)]),
+            *_section("Decisions", [*_newest(reasons, most_characters // 4), *_newest(answers, most_characters // 3)]),
             *_section("Artifacts", artifacts),
-            *_section("Next steps", [*_newest(deeds.todos, most // 6), *plans]),
+            *_section("Next steps", [*_newest(deeds.todos, most_characters // 6), *plans]),
         ]
     )
 
@@ -233,7 +233,7 @@ def _substance(text: str) -> str:
 
 
 def _plans(row: Row, text: str, width: int) -> list[str]:
-    """What the last reply of an unfinished turn was about to do; nothing if it says nothing of that."""
+    """The plan at the end of an unfinished turn's last reply; none if it is empty."""
     last = _sentences(text[-_LOOKED_AT:])[-1:]
     return [_quoted(row, one, width) for one in last if not _is_empty(one)]
 
@@ -281,7 +281,7 @@ def _object(call: Row) -> str:
 
 
 def _newest(lines: Sequence[str], width: int, older: int = 0) -> list[str]:
-    """The last of `lines` that fit into so many characters, at least one, and how many are left out before them."""
+    """The last of `lines` that fit into `width` characters, at least one, and how many are left out before them."""
     newest: list[str] = []
     for line in reversed(lines):
         if newest and sum(map(len, newest)) + len(line) > width:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ctxvc import importers
+from ctxvc.core.recording.continued import Continued, prints
 from ctxvc.core.recording.events import Closed, Event, Opened, UnitEvent, Warned
 from ctxvc.errors import BadInput, CtxvcError
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Stamp
 from ctxvc.store import exports, hook_outputs
 from ctxvc.store.ingest import Unfinished, ingest, start_ingest
+from ctxvc.store.read.revision import Snapshot, settled
 from ctxvc.store.store import Store
 from ctxvc.store.unit_commits import IngestResult
 
@@ -368,3 +372,35 @@ def _closed(events: Iterator[Event]) -> Iterator[Event]:
 
 def _outcome(path: Path, format: str, result: IngestResult) -> Outcome:
     return Outcome(path=path, format=format, **msgspec.structs.asdict(result))
+
+
+def remember_written(
+    store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]
+) -> bool:
+    """Records what a session with this id was written from, so that an import of it, perhaps under another id,
+    continues from that commit.
+
+    What an open step contains is not committed: such a session becomes a separate one. `format` is empty for an agent
+    whose recordings are not read. Returns False if a session is already recorded with this id; then nothing changes.
+    """
+    if exports.written_session(store, format, id):
+        return False
+    commit = settled(store, snapshot)
+    events: list[Event] = []
+    names = {id}
+    if format and commit:
+        with tempfile.TemporaryDirectory(prefix="ctxvc-written-") as folder:
+            for name, data in files.items():
+                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / name).write_bytes(data)
+            recording = Recording(Path(folder) / next(iter(files)))
+            with suppress(BadInput):  # there is nothing yet that an import would take
+                for suffix, conversation in importers.conversations(recording, format):
+                    events += conversation
+                    names |= {
+                        f"{event.source}{suffix}" for event in events if isinstance(event, Opened) and event.source
+                    }
+    parts = tuple(item for _, item in prints(events))
+    for own_id in names:
+        exports.remember_session(store, format, own_id, Continued(commit=commit, parts=parts))
+    return True

@@ -32,7 +32,7 @@ STORE = "git-hooks"
 HOOKS = ("pre-push", "post-checkout")
 TEXTCONV = "diff.ctxvc.textconv"
 
-#: A text that every script of ours contains.
+#: A text that each of our scripts contains.
 _MARK = "# ctxvc: "
 _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
 

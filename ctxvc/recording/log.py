@@ -48,10 +48,10 @@ def describe(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
     return f"{type(error).__name__}: {error} ({where})"
 
 
-def entries(store: Path, most: int = 5) -> list[str]:
+def entries(store: Path, limit: int = 5) -> list[str]:
     """The newest lines, oldest first."""
     try:
-        return contained.read(store, _FILE).decode("utf-8", "replace").splitlines()[-most:]
+        return contained.read(store, _FILE).decode("utf-8", "replace").splitlines()[-limit:]
     except (OSError, Refused):
         return []
 

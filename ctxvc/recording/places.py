@@ -114,12 +114,12 @@ def write_sealed(store: Path, path: Path, data: bytes) -> None:
     put(store, path, seals.seal(store, name + b"\n" + data).encode() + b"\n" + data)
 
 
-def sealed(store: Path, path: Path, most: int = LONGEST) -> bytes:
+def sealed(store: Path, path: Path, limit: int = LONGEST) -> bytes:
     """The data that this machine wrote to `path`, at most `most` bytes. Raises: FileNotFoundError if there is none, or
     another machine wrote it."""
     name = path.relative_to(store).as_posix()
     try:
-        seal, _, data = contained.read(store, name, most).partition(b"\n")
+        seal, _, data = contained.read(store, name, limit).partition(b"\n")
     except Refused as error:
         raise FileNotFoundError(str(error)) from error
     if not seals.is_sealed_here(store, name.encode() + b"\n" + data, seal.decode("ascii", "replace")):

@@ -12,7 +12,7 @@ from ctxvc.agent.model import Model, TooLong
 from ctxvc.agent.server import behind
 from ctxvc.core.policy import Answer, Policy
 from ctxvc.core.view.view import View
-from ctxvc.policies import Composed
+from ctxvc.policies.composed import Composed
 from ctxvc.replay.drive import Prompts
 from ctxvc.replay.measures.cost import CacheSimulation, Extra
 from ctxvc.session.session import Session
@@ -75,11 +75,11 @@ class ModelBeside:
 
 
 def kind_of(policy: Policy) -> Extra:
-    """What a policy asks a model to be."""
+    """The role that a policy asks a model to take."""
     return "planner" if policy.decides == "planner" else "summariser"
 
 
 def can_ask(policy: Policy) -> list[Extra]:
-    """What a policy, or its parts, would ask a model to be; empty if it asks none."""
+    """The roles that a policy, or its parts, would ask a model to take; empty if they ask none."""
     parts = policy.parts if isinstance(policy, Composed) else (policy,)
     return [kind_of(part) for part in parts if getattr(part, "ask", part) is None]

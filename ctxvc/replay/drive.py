@@ -1,19 +1,24 @@
-"""A recorded conversation driven through a session: the recorded messages go in, and each call's prompt comes out."""
+"""A recorded conversation driven through a session: recorded messages go in, and the prompt of each call comes out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from operator import is_not
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
 
 from ctxvc.agent.tools.definitions import definitions
 from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger, blocks_of
-from ctxvc.core.policy import Policy
+from ctxvc.core.plan.plan import Action, Plan, Rehearsal
+from ctxvc.core.plan.timing import CommitDecision
+from ctxvc.core.policy import Policy, Terms
 from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces, tag_of
 from ctxvc.core.prompt.request import Request
+from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View, cost_of
 from ctxvc.errors import BadInput, BadPolicy, CtxvcError, OverBudget
 from ctxvc.replay import standin
@@ -24,6 +29,41 @@ from ctxvc.store.log.memory import MemorySession
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
+
+
+class Bare(Policy, frozen=True, kw_only=True):
+    """The plans of `inner`, whose model sees no board and has no context tools: what left is out of its reach."""
+
+    name: ClassVar[str] = "bare"
+
+    inner: Policy
+
+    def propose(self, view: View) -> Plan:
+        return self.inner.propose(view)
+
+    def terms(self) -> Terms:
+        return _bare(self.inner.terms())
+
+    def terms_in(self, window: int) -> Terms:
+        return _bare(self.inner.terms_in(window))
+
+    def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
+        return self.inner.moment(view, rehearsal)
+
+    def relief(self, view: View, target: int) -> Sequence[Action]:
+        return self.inner.relief(view, target)
+
+    def high(self, budget: Budget) -> int:
+        return self.inner.high(budget)
+
+    @property
+    def actor(self) -> str:
+        return self.inner.actor
+
+
+def _bare(terms: Terms) -> Terms:
+    return msgspec.structs.replace(terms, tools=(), protocol="", board="off", handles=False, folds=False)
+
 
 #: A provider's tokens are taken to be as we count them.
 _UNCALIBRATED = (1000, 0)
@@ -275,7 +315,7 @@ def _request(replayed: Session) -> tuple[Request | None, str]:
 
 
 def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the Messages API would refuse; nothing if the messages are valid."""
+    """The faults for which the Messages API would refuse the messages; none if they are valid."""
     if not messages:
         yield "there are no messages"
         return

@@ -1,4 +1,7 @@
-"""A conversation replayed under policies and budgets: each run's result, with what is worked out once shared by all."""
+"""A conversation replayed under policies and budgets: the result of each run, beside the bound that the oracle sets.
+
+The oracle is an entry, too, which only a replay offers: it knows the recorded future.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from ctxvc import policies
 from ctxvc.agent.model import Model
+from ctxvc.core.plan.plan import Plan
 from ctxvc.core.policy import Policy
-from ctxvc.policies import Composed
+from ctxvc.core.view.view import View
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.beside import ModelBeside, Provider, can_ask
-from ctxvc.replay.bound import Oracle, bound, foreseen
-from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.conversation import Conversation, Prompt
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
+from ctxvc.replay.measures import oracle
+from ctxvc.replay.measures.retention import Gauge
 from ctxvc.replay.measures.water_marks import water_marks, worked
-from ctxvc.replay.results.result import Result, Timing
+from ctxvc.replay.results.result import ORACLE, Result, Timing
 from ctxvc.replay.tally import Prepared, Room, Tally, prepare
 from ctxvc.replay.work import Setup
 from ctxvc.session.session import Session
@@ -30,6 +36,55 @@ from ctxvc.store.log.memory import MemorySession
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep.gc import sizes
+
+
+class Oracle(Policy, frozen=True, kw_only=True):
+    """What a policy could have kept in the same room, if it had known which uses were to come.
+
+    - marks: the policy between whose marks it chooses, as that one worked at the same budget, with its tools.
+    - results: whether only results of tools leave (Belady's rule).
+    """
+
+    name: ClassVar[str] = ORACLE
+    decides: ClassVar[str] = "the recorded future"
+
+    marks: str = "default"
+    results: bool = False
+
+    def __post_init__(self) -> None:
+        if self.marks.partition(":")[0] == ORACLE:
+            raise ValueError("marks must be those of a policy, as in marks=window")
+
+    def propose(self, view: View) -> Plan:
+        raise NotImplementedError("an oracle is no policy: it has no view, only the recorded future")
+
+
+def bound(prepared: Prepared, room: Room, *, results_only: bool) -> bytes:
+    """The outcome of each use under the oracle, or under Belady's rule if only results leave."""
+    key = room, results_only
+    if key not in prepared.bounds:
+        gauge = Gauge(prepared.lookup, archive=False)
+        for prompt in _prompts(prepared, room, results_only=results_only):
+            gauge.add(prompt)
+        prepared.bounds[key] = gauge.outcomes
+    return prepared.bounds[key]
+
+
+def foreseen(prepared: Prepared, setup: Setup, entry: Oracle, room: Room) -> Result:
+    """The result of the oracle as an entry. What it let go counts as recoverable: a policy with an archive has that."""
+    tally = Tally(prepared, search=False)
+    over = 0
+    for prompt in _prompts(prepared, room, results_only=entry.results):
+        blocks = sorted(prompt.complete)
+        tally.add(prompt, ["", *blocks], [room.overhead, *(prepared.tokens[number] for number in blocks)])
+        over += prompt.tokens > room.budget
+    bounds = (bound(prepared, room, results_only=only) for only in (False, True))
+    return tally.result(setup, *bounds, over=over)
+
+
+def _prompts(prepared: Prepared, room: Room, *, results_only: bool) -> Iterator[Prompt]:
+    own = prepared.lookup.uses, prepared.tokens, room.budget, *room.marks
+    return oracle.oracle(prepared.conversation, *own, overhead=room.overhead, results_only=results_only)
 
 
 def replay(

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from itertools import groupby
 
+from ctxvc.agent.tools.definitions import TOOLS
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE
@@ -18,14 +19,6 @@ from ctxvc.replay.conversation import Conversation, model_calls
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store
-
-#: The tools by which an agent manages its context in a session of ours.
-CONTEXT_TOOLS = frozenset(
-    {
-        *("scope", "goto", "note", "scopes", "notes", "archive", "recover", "restore", "delete", "delimiter"),
-        *("search", "dashboard"),
-    }
-)
 
 
 def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
@@ -70,7 +63,7 @@ def stored_checksum(store: Store, session: str) -> tuple[str, int]:
 def conversation_rows(ledger: Ledger) -> list[Row]:
     """The rows of what people, the model and its tools said, in order."""
     summaries = {name for group in ledger.groups.values() for name in group.summary}
-    own_tools = CONTEXT_TOOLS if ledger.meta.source is None else frozenset()
+    own_tools = TOOLS if ledger.meta.source is None else ()
     rows = [row for row in ledger.rows() if row.kind not in ASIDE and row.id not in summaries]
     own_calls = {row.call for row in rows if row.kind == "tool_use" and row.tool in own_tools}
     return [row for row in rows if not (row.kind in ("tool_use", "tool_result") and row.call in own_calls)]
@@ -112,4 +105,4 @@ def _other_tools(tools: object) -> object:
     """The definitions of tools without those of the context tools, which the replayed policy brings itself."""
     if not isinstance(tools, list):
         return tools
-    return [tool for tool in tools if not (isinstance(tool, dict) and tool.get("name") in CONTEXT_TOOLS)] or None
+    return [tool for tool in tools if not (isinstance(tool, dict) and tool.get("name") in TOOLS)] or None

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ctxvc.policies.baselines import Keep
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, Prompt, timestamp
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.measures.anchors import common_anchors
 from ctxvc.replay.measures.cost import CacheSimulation, DemandRecovery
 from ctxvc.replay.measures.retention import UNMEASURED, VISIBLE, Gauge, Lookup, retention
@@ -121,7 +120,7 @@ class Prepared:
 
 
 def prepare(conversation: Conversation) -> Prepared:
-    """What the replays of a conversation share."""
+    """The data that the replays of a conversation share."""
     meter = Meter(None)
     session = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     prompts = Prompts(session)

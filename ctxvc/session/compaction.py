@@ -112,7 +112,7 @@ def compaction(
 
 
 def _content(message: HostMessage) -> tuple[object, ...]:
-    """What a model sees of a message."""
+    """A message as a model sees it."""
     results = [(result.id, result.text) for result in message.tool_results]
     return message.role, message.text.strip(), [use.id for use in message.tool_uses], results
 

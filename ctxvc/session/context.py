@@ -44,7 +44,7 @@ _MOST_TOUCHED = 200
 #: The most characters of the reason for which a block left.
 _WHY = 120
 #: The most bytes of bodies cached in memory.
-_HELD = 64 << 20
+_CACHE_BYTES = 64 << 20
 #: A session without a policy shows the full dashboard.
 _NO_POLICY = Terms(board="full")
 _Changed = TypeVar("_Changed")
@@ -86,7 +86,7 @@ class Context:
         self._overhead: dict[str, int] = {}
         self._recorded: dict[str, tuple[int, int]] = {}  # scope → the calibration derived from its recording
         self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
-        self._held: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
+        self._read_bodies: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
         self._size = 0
 
     @property
@@ -189,15 +189,15 @@ class Context:
         return self._bodies[1]
 
     def _cached_body(self, row: Row, suffix: str, scope: str) -> bytes:
-        key = row.sha256, suffix  # a body with sibling files names them by checksum, so this key identifies those too
-        if key not in self._held:
+        key = row.sha256, suffix  # the body of a row with siblings names them by their checksums
+        if key not in self._read_bodies:
             data = self._stored_bytes(row, suffix, scope)
-            if self._size + len(data) > _HELD:
-                self._held.clear()
+            if self._size + len(data) > _CACHE_BYTES:
+                self._read_bodies.clear()
                 self._size = 0
-            self._held[key] = data
+            self._read_bodies[key] = data
             self._size += len(data)
-        return self._held[key]
+        return self._read_bodies[key]
 
     def prices(self, scope: str = "") -> Prices:
         scope = scope or self.scope

@@ -76,9 +76,9 @@ def add(
     part = scope.note(text, actor, labels=noting.checked_labels(labels))
     own_fields = {**part.extra.get("ctxvc", {}), project_notes.FIELD: msgspec.to_builtins(about)}
     part = msgspec.structs.replace(part, extra={**part.extra, "ctxvc": own_fields})
-    first, whole = scope.subject_and_text(text)
+    first, full_text = scope.subject_and_text(text)
     with own:
-        (block,) = own.change(subject=f"note: {first}", op="note", actor=actor, parts=[part], text=whole)
+        (block,) = own.change(subject=f"note: {first}", op="note", actor=actor, parts=[part], text=full_text)
         row = own.ledger()[block]
         note = project_notes.note_of(f"{own.name}/{own.scope}", row, display.decode(own.body(row)))
     assert note is not None
@@ -98,8 +98,8 @@ def digests(root: Path, chosen: Sequence[ProjectNote]) -> Mapping[str, str]:
 
 def _digests(root: Path, text: str, files: Sequence[str]) -> dict[str, str]:
     of_files = digests_of(root, files)
-    if missing := next((file for file in files if not of_files.get(file)), ""):
-        raise Refused(f"{missing[:100]!r} is no file below {root}", hint="name it as seen from the project's folder")
+    if absent := next((file for file in files if not of_files.get(file)), ""):
+        raise Refused(f"{absent[:100]!r} is no file below {root}", hint="name it as seen from the project's folder")
     in_text = digests_of(root, project_notes.paths_in(text)[:_MOST_FILES])
     return {path: digest for path, digest in {**of_files, **in_text}.items() if digest}
 

@@ -87,13 +87,13 @@ def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
     back: Rehearsal | None = None
     targets: tuple[str, ...] = ()
     for row in withheld:
-        most = (view.budget.guard if row.step >= newest else mark) - spare
+        limit = (view.budget.guard if row.step >= newest else mark) - spare
         before = back.tokens_after if back else view.counted
-        if view.calibrated(before + view.price.body(row) - view.price.text(row.stub)) > most:
-            continue  # spares each request a rehearsal, which goes through all rows
+        if view.calibrated(before + view.price.body(row) - view.price.text(row.stub)) > limit:
+            continue  # a rehearsal goes through all rows, and is not needed at each request
         action = Action(verb="restore", targets=(*targets, row.id))
         rehearsal = rehearse(view, Plan(actions=(action,), actor=ACTOR, reason="there is room for what did not fit"))
-        if rehearsal and view.calibrated(rehearsal.tokens_after) <= most and _pays(context, policy, view, rehearsal):
+        if rehearsal and view.calibrated(rehearsal.tokens_after) <= limit and _pays(context, policy, view, rehearsal):
             back, targets = rehearsal, action.targets
     if back:
         with suppress(Conflict):

@@ -51,10 +51,7 @@ from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.calibration import Calibrating, Calibration
 from ctxvc.tokens.meter import Meter, budget_of
 
-__all__ = ["Note", "Noted", "Session"]
-
-
-#: The most characters of a provider's fault that are recorded.
+#: Characters of a provider's fault that are recorded.
 _FAULT = 300
 
 
@@ -215,7 +212,7 @@ class Session:
 
     def note(
         self,
-        words: str,
+        text: str,
         *,
         fold: bool = False,
         labels: Sequence[str] = (),
@@ -229,9 +226,9 @@ class Session:
         smaller than the stub stays. `allow_user` lets a person supersede human text.
         Raises: BadInput; Refused if nothing that it supersedes may leave; Conflict.
         """
-        return notes.note(self._context, words, labels, supersedes, fold=fold, allow_user=allow_user)
+        return notes.note(self._context, text, labels, supersedes, fold=fold, allow_user=allow_user)
 
-    def open_scope(self, name: str, words: str, *, revision: str = "", with_messages: bool = False) -> None:
+    def open_scope(self, name: str, note: str, *, revision: str = "", with_messages: bool = False) -> None:
         """Opens a new scope and switches to it; within a step, at the step's end.
 
         It begins with the pinned blocks, the notes, and the human message that opened the turn; with `with_messages`,
@@ -239,12 +236,12 @@ class Session:
         """
         commit = revisions.resolve(self.store, self.stored, revision).commit if revision else ""
         self.settle()
-        self.stored.open_scope(name, words, actor=self.actor, from_commit=commit, with_messages=with_messages)
+        self.stored.open_scope(name, note, actor=self.actor, from_commit=commit, with_messages=with_messages)
 
-    def goto(self, name: str, words: str) -> None:
-        """Switches to another scope, unchanged but for an arrival note. Raises: NotFound, Refused, BadInput."""
+    def goto(self, name: str, note: str) -> None:
+        """Switches to another scope, unchanged but for this arrival note. Raises: NotFound, Refused, BadInput."""
         self.settle()
-        self.stored.goto(name, words, actor=self.actor)
+        self.stored.goto(name, note, actor=self.actor)
 
     # --- state
 
@@ -365,9 +362,9 @@ class Session:
         fault = one_line(text, _FAULT)
         self.stored.change(subject=f"fault: {fault}", op="fault", actor="host", trailers={"Ctxvc-Fault": kind})
 
-    def add(self, words: str) -> list[str]:
+    def add(self, text: str) -> list[str]:
         """Appends text written by a program, not a human; returns the new blocks' ids."""
-        return self.append({"role": "user", "content": words}, origin="client")
+        return self.append({"role": "user", "content": text}, origin="client")
 
     def request(self) -> Request:
         """The next request: below the hard budget, with its dashboard. Its removals and additions are recorded.
@@ -512,10 +509,9 @@ class Session:
         """Commits a rehearsal made on the current blocks, with more `trailers`. Raises: Conflict."""
         self._context.commit(rehearsal, trailers)
 
-    def left(self, tried: Rehearsal) -> int:
+    def left(self, rehearsal: Rehearsal) -> int:
         """The value of `used` after the commit of a rehearsal, with its cut."""
-        view = self.view()
-        return view.calibrated(self._context.tokens_after(tried))
+        return self.view().calibrated(self._context.tokens_after(rehearsal))
 
     def archive(self, blocks: str | Sequence[str], index: str = "") -> Rehearsal:
         """Replaces blocks and groups by one stub with an index text; `recover` reads them, `restore` puts them back."""

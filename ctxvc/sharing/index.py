@@ -93,6 +93,11 @@ def parts(index: Index) -> dict[str, list[SessionEntry]]:
     return dict(sorted(shards.items()))
 
 
+def tips_of(sessions: Iterable[SessionEntry]) -> set[str]:
+    """The tips of all scopes of these sessions."""
+    return {tip for session in sessions for tip in session.scopes.values()}
+
+
 def parents(sessions: Iterable[SessionEntry]) -> list[str]:
     """The parent commits of an index of these sessions: the tips of their scopes, or their carriers."""
     return sorted(

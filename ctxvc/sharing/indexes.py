@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from ctxvc.core.suggestion import meant
@@ -29,6 +31,15 @@ class Indexes(msgspec.Struct, frozen=True, kw_only=True):
     commits: dict[str, str]
     purged: str = ""
     ignored: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> Iterator[SessionEntry]:
+        """The sessions of all clones; one that several have comes several times."""
+        return (entry for index in self.clones.values() for entry in index.sessions.values())
+
+    def of_clone(self, clone: str) -> dict[str, SessionEntry]:
+        """The sessions of a clone, by name; none of one that has no index there."""
+        return self.clones[clone].sessions if clone in self.clones else {}
 
 
 def fetch(address: str, *, ask: bool = False) -> Indexes:

@@ -6,22 +6,25 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from ctxvc.core.ledger import caption
+from ctxvc.core.ledger import caption, name_rules
 from ctxvc.core.ledger.numbering import speaks
-from ctxvc.errors import CtxvcError
+from ctxvc.errors import BadName, CtxvcError, Damaged, NotFound, Phrase
 from ctxvc.sharing import index as indices
 from ctxvc.sharing.index import Head, Index, SessionEntry
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import timestamp
 from ctxvc.store.cache import local_cache
 from ctxvc.store.format import message
-from ctxvc.store.git import program
+from ctxvc.store.git import program, signature
 from ctxvc.store.project import links
 from ctxvc.store.purge.rewrite import Raw
 from ctxvc.store.purge.rewrite import links as links_of
 from ctxvc.store.store import Store
+from ctxvc.store.upkeep import gc
 
 _CACHE, _FORM = "shared.json", "shared 1"
+#: The name of the clone in the index of a signed tag.
+_TAG = "tag"
 
 
 class _Cached(msgspec.Struct, frozen=True):
@@ -144,3 +147,44 @@ def _entry(store: Store, name: str, tips: Mapping[str, str]) -> SessionEntry | N
         updated=timestamp.iso(updated),
         title=title[:120],
     )
+
+
+def sign(store: Store, name: str, session: str = "") -> int:
+    """Signs the committed history of a session, by default of all; returns the number of sessions.
+
+    Raises: BadName; Refused if the tag exists or signing is not possible; NotFound if there is nothing to sign.
+    """
+    if reason := name_rules.problem(name):
+        raise BadName(f"bad tag name {name[:100]!r}: {reason}", hint=f"try {name_rules.slug(name, 'tag')!r}")
+    gc.flush(store)
+    remote = Remote(name=_TAG, address="", sessions=(session,) if session else ())
+    shared = index(store, remote, _TAG, "")
+    if not shared.sessions:
+        raise NotFound("there is no session to sign", hint=Phrase("import-sessions"))
+    lines = [f"{entry.name} {scope} {tip}" for entry in shared.sessions.values() for scope, tip in entry.scopes.items()]
+    text = "\n".join([f"{name}: {len(shared.sessions)} sessions, verified", "", *lines, ""])
+    signature.sign(store.path, name, commit(store, shared), text)
+    return len(shared.sessions)
+
+
+def signed(store: Store, name: str) -> tuple[str, str]:
+    """The commit under a tag, and its signer.
+
+    Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history no longer continues from it.
+    """
+    signed_commit, who = signature.signer(store.path, name)
+    for session, scopes in _signed_tips(store, signed_commit).items():
+        now = store.tips(session)
+        for scope, tip in scopes.items():
+            if scope not in now or tip not in store.first_parents(now[scope]):
+                fault = f"{session}/{scope} does not go on from what {name} signed: it was replaced, or is gone"
+                raise Damaged(fault, hint=Phrase("sign-replaced"))
+    return signed_commit, who
+
+
+def _signed_tips(store: Store, commit: str) -> dict[str, dict[str, str]]:
+    """The sessions in one of our indexes: name → scope → tip. Raises: Damaged."""
+    shards = (f"{indices.SHARDS}/{number:02x}.jsonl" for number in range(256))
+    files = {path: store.reader.optional(commit, path) for path in (indices.HEAD_FILE, indices.LIST_FILE, *shards)}
+    shared = indices.parse(_TAG, {path: data for path, data in files.items() if data is not None})
+    return {name: entry.scopes for name, entry in shared.sessions.items()}

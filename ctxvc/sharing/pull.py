@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import BadInput, CtxvcError, Damaged, Phrase, Refused
 from ctxvc.sharing import indexes, purges, remotes
-from ctxvc.sharing.index import REFS, SessionEntry
+from ctxvc.sharing.index import REFS, SessionEntry, tips_of
 from ctxvc.store.files import locked
 from ctxvc.store.format import ref_of, scope_of
 from ctxvc.store.git import transport
@@ -108,13 +108,11 @@ class Offer(NamedTuple):
     sessions: list[SessionEntry]
 
     def tips(self) -> set[str]:
-        return {tip for session in self.sessions for tip in session.scopes.values()} | {self.links} - {""}
+        return tips_of(self.sessions) | {self.links} - {""}
 
     def plain(self) -> set[str]:
         """The tips that the remote has as commits, not in pieces."""
-        return {tip for entry in self.sessions if not entry.pieces for tip in entry.scopes.values()} | {self.links} - {
-            ""
-        }
+        return tips_of(entry for entry in self.sessions if not entry.pieces) | {self.links} - {""}
 
 
 class _Course:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, remotes
-from ctxvc.sharing.index import REFS
+from ctxvc.sharing.index import REFS, tips_of
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
@@ -20,9 +20,7 @@ def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) 
     ours = carried.own(store)
     if not carried.includes(store, ours.commit, theirs.purged):
         raise Refused("another clone purged content that is shared here", hint=Phrase("share-accept"))
-    former = theirs.clones.get(clone)
-    tips = {tip for session in former.sessions.values() for tip in session.scopes.values()} if former else set()
-    if not after_purge and not ours.erased.isdisjoint(tips):
+    if not after_purge and not ours.erased.isdisjoint(tips_of(theirs.of_clone(clone).values())):
         raise Refused(
             "this store was purged, and the remote has its history from before that", hint=Phrase("share-after-purge")
         )
@@ -89,7 +87,7 @@ def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeR
         for session in index.sessions.values()
         if session.name in ours
     ]
-    tips = {tip for _, session in rewritten if not session.pieces for tip in session.scopes.values()}
+    tips = tips_of(session for _, session in rewritten if not session.pieces)
     wants = sorted(tip for tip in tips if tip not in store.repository and tip not in record.erased)
     carried_here = [
         (clone, session)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import time as clock
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
-from ctxvc.errors import CtxvcError, Phrase, Refused
+from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 from ctxvc.sharing import indexes, inventory, purges, remotes
-from ctxvc.sharing.index import REFS, Index, SessionEntry
+from ctxvc.sharing.index import REFS, Index, SessionEntry, tips_of
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
 from ctxvc.store.git import program, transport
 from ctxvc.store.git.objects import TREE, Objects
+from ctxvc.store.project import links
 from ctxvc.store.purge.apply import REF as PURGED
+from ctxvc.store.push_attempt import PushAttempt
 from ctxvc.store.secrets import push_check
 from ctxvc.store.secrets.push_check import LargeBody
 from ctxvc.store.store import Store
+from ctxvc.store.trust import contained
 from ctxvc.store.upkeep import carriers, gc
 
 
@@ -80,7 +86,8 @@ def _push(
     purged = purges.check_push(store, theirs, clone, after_purge=after_purge)
     index = inventory.index(store, remote, clone, purged)
     large = large_bodies(store, index, theirs)
-    index = in_pieces(store, index, theirs.clones.get(clone), large)
+    former = theirs.of_clone(clone)
+    index = in_pieces(store, index, former, large)
     after = inventory.commit(store, index, former=before)
     moves = {f"{REFS}{clone}": (before, after)} if after != before else {}
     if purged != theirs.purged:
@@ -92,44 +99,28 @@ def _push(
         transport.push(store.path, remote.address, moves, ask=ask)
         if PURGED in moves:
             indexes.forget(remote.address)
-    _remember(store, remote, clone, after)
-    former = theirs.clones.get(clone)
+    remotes.update(store, msgspec.structs.replace(remote, pushed=after, pushing=""))
+    inventory.keep(store, remotes.tracking(remote.name, clone), after)
     return Pushed(
         remote=remote.name,
         address=transport.printable(remote.address),
         clone=clone,
         sessions=tuple(index.sessions),
-        changed=tuple(_changed(former, index)),
-        withdrawn=tuple(name for name in (former.sessions if former else ()) if name not in index.sessions),
+        changed=tuple(
+            name
+            for name, session in index.sessions.items()
+            if name not in former or former[name].scopes != session.scopes
+        ),
+        withdrawn=tuple(name for name in former if name not in index.sessions),
         purged=PURGED in moves,
         unreadable=tuple(unreadable),
         large=tuple(large) if moves else (),
     )
 
 
-def _remember(store: Store, remote: Remote, clone: str, commit: str) -> None:
-    remotes.update(store, msgspec.structs.replace(remote, pushed=commit, pushing=""))
-    inventory.keep(store, remotes.tracking(remote.name, clone), commit)
-
-
-def _changed(former: Index | None, now: Index) -> list[str]:
-    before = former.sessions if former else {}
-    return [
-        name
-        for name, session in now.sessions.items()
-        if name not in before or before[name].scopes != session.scopes
-    ]  # fmt: skip
-
-
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
     """The commits here that some index on the remote has: they were searched for secrets, or came from there."""
-    tips = {
-        tip
-        for index in theirs.clones.values()
-        for session in index.sessions.values()
-        for tip in session.scopes.values()
-    }
-    return sorted(tip for tip in {*tips, *theirs.commits.values()} if tip in store.repository)
+    return sorted(tip for tip in {*tips_of(theirs.entries), *theirs.commits.values()} if tip in store.repository)
 
 
 #: The bytes of a piece. GitHub warns of files from 50 MiB on.
@@ -138,25 +129,18 @@ SIZE = 40 << 20
 
 def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]:
     """The bodies of these sessions that are too large for hosts, unless the remote has them outside pieces."""
-    plain = {
-        tip
-        for there in theirs.clones.values()
-        for entry in there.sessions.values()
-        if not entry.pieces
-        for tip in entry.scopes.values()
-    }
-    tips = {tip for entry in index.sessions.values() for tip in entry.scopes.values()} - plain
+    plain = tips_of(entry for entry in theirs.entries if not entry.pieces)
+    tips = tips_of(index.sessions.values()) - plain
     had = sorted(tip for tip in plain if tip in store.repository)
     return push_check.large(store, sorted(tips), had) if tips else []
 
 
-def in_pieces(store: Store, index: Index, former: Index | None, bodies: Sequence[LargeBody]) -> Index:
+def in_pieces(store: Store, index: Index, former: Mapping[str, SessionEntry], bodies: Sequence[LargeBody]) -> Index:
     """The index with a carrier for each session with one of these bodies. `former` is the index on the remote."""
     names = {body.session for body in bodies}
     trees = _Trees(store, bodies)
-    before = former.sessions if former else {}
     sessions = {
-        name: _carried(store, entry, before.get(name)) if name in names or (names and trees.has(entry)) else entry
+        name: _carried(store, entry, former.get(name)) if name in names or (names and trees.has(entry)) else entry
         for name, entry in index.sessions.items()
     }
     return msgspec.structs.replace(index, sessions=sessions)
@@ -186,8 +170,7 @@ class _Trees:
 def tips_in_pieces(index: Index) -> tuple[list[str], list[str]]:
     """The tips of the sessions that travel in pieces, and their carriers."""
     sessions = [entry for entry in index.sessions.values() if entry.pieces]
-    tips = {tip for entry in sessions for tip in entry.scopes.values()}
-    return sorted(tips), sorted(entry.pieces for entry in sessions)
+    return sorted(tips_of(sessions)), sorted(entry.pieces for entry in sessions)
 
 
 def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> SessionEntry:
@@ -209,3 +192,53 @@ def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> 
 def _is_here(store: Store, former: SessionEntry) -> bool:
     """Whether the store still has what the remote has, to build on; not after a purge."""
     return all(commit in store.repository for commit in (former.pieces, *former.scopes.values()))
+
+
+#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute for a repository).
+PAUSE = 60.0
+_LOCK = "ctxvc/lock/_auto-push"
+
+
+def push_news(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
+    """Pushes what is new to every remote that a person allowed, and what comes meanwhile a minute later.
+
+    Returns at once if another process is at it. A failure is recorded (`push_attempt`) and retried with the next news.
+    Raises: CtxvcError, OSError if the store cannot be read.
+    """
+    contained.make_folder(path, "ctxvc/lock")
+    while _news(path):
+        try:
+            with locked(path / _LOCK, timeout=0):
+                wait = push_attempt.last(path).at + PAUSE - clock.time()
+                if 0 < wait <= PAUSE:
+                    sleep(wait)
+                _push_to_all(path)
+        except Conflict:
+            return  # it looks for news after its own push
+
+
+def _news(path: Path) -> bool:
+    """Whether there is something to push that the last attempt did not have."""
+    with Store(path) as store:
+        return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
+
+
+def _push_to_all(path: Path) -> None:
+    with Store(path) as store:
+        tips, problem = _tips(store), ""
+        for name in _targets(store):
+            try:
+                push(store, name)
+            except CtxvcError as error:
+                problem = problem or f"{name}: {error}"
+        push_attempt.write(path, PushAttempt(at=clock.time(), tips=tips, problem=problem))
+
+
+def _targets(store: Store) -> list[str]:
+    return [remote.name for remote in remotes.every(store) if remote.sends and remotes.is_ours(store, remote)]
+
+
+def _tips(store: Store) -> str:
+    """A digest of everything that could be pushed."""
+    gc.flush(store)
+    return hashlib.sha256(msgspec.json.encode([store.all_tips(), links.tip(store)], order="sorted")).hexdigest()

@@ -13,13 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ctxvc.core.display import decode
 from ctxvc.errors import BadName, Refused
 from ctxvc.store.cache.database import CacheDatabase
-from ctxvc.tokens import byte_pairs
 from ctxvc.tokens.media import CURRENT_CAP, ImageCap, media_tokens
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _tiktoken() -> Count:
 
     try:
         vocabulary = ranks()
-        few = byte_pairs.counter(vocabulary, _PATTERN)
+        few = byte_pair_counter(vocabulary, _PATTERN)
     except (ImportError, OSError, lzma.LZMAError) as error:
         raise _broken(error) from error
     room, encoding = _FEW, functools.cache(lambda: _encoding(vocabulary))
@@ -301,3 +301,47 @@ class Tokens:
         if not fresh:
             self.save()
         return {digest: counts[digest] for digest in loaders}
+
+
+#: Characters whose class no version of Unicode will change any more, as far as words are cut by it: those of Latin, and
+#: marks and symbols. Left out are those that not every engine takes for white space.
+_SETTLED = re.compile(r"[\x00-\x1b\x20-\u036f\u2000-\u2bff]*")
+#: The longest word in bytes: joining takes time in the square of it.
+_LONGEST = 40
+
+
+def byte_pair_counter(ranks: Mapping[bytes, int], pattern: str) -> Callable[[str], int | None]:
+    """Counts a text's tokens in a vocabulary whose words `pattern` cuts out; None for a text that it does not take.
+
+    Byte-pair encoding (Sennrich et al. 2016, arXiv 1508.07909): a word is cut into bytes, and of all neighbours that
+    are a token together those of the lowest rank are joined, the first of them first, until none are.
+    """
+    import regex  # type: ignore[import-untyped]
+
+    words_of = regex.compile(pattern).findall
+
+    @functools.lru_cache(maxsize=4096)
+    def of_word(word: str) -> int | None:
+        data = word.encode()
+        if data in ranks:
+            return 1
+        return _joined(data, ranks) if len(data) <= _LONGEST else None
+
+    def of_text(text: str) -> int | None:
+        if not _SETTLED.fullmatch(text):
+            return None
+        counts = [of_word(word) for word in words_of(text)]
+        return None if None in counts else sum(filter(None, counts))
+
+    return of_text
+
+
+def _joined(word: bytes, ranks: Mapping[bytes, int]) -> int:
+    """The number of tokens in a word."""
+    parts = [word[at : at + 1] for at in range(len(word))]
+    while pairs := [
+        (rank, at) for at, pair in enumerate(pairwise(parts)) if (rank := ranks.get(b"".join(pair), -1)) >= 0
+    ]:
+        _, at = min(pairs)
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return len(parts)

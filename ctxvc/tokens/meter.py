@@ -111,7 +111,7 @@ class Meter:
     def frame(self, system: Any, tools: Any, model: str) -> tuple[int, int]:
         """As `overheads`, for a system prompt and tools that may not be recorded yet."""
         texts = [system if isinstance(system, str) else _json(system), _json(tools)]
-        sources = [_text_source(text_given) for text_given in texts]
+        sources = [_text_source(part) for part in texts]
         counts = self._counts([sources], model)
         system, tools = (
             counts[source.digest] if source_text else 0 for source, source_text in zip(sources, texts, strict=True)

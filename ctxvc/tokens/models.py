@@ -44,7 +44,7 @@ class Long(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What tokens cost, in dollars a million: of the prompt and of the reply. `read` and `write` are multiples of the
+    """Prices in dollars for a million tokens of the prompt and of the reply. `read` and `write` are multiples of the
     prompt's price, for what comes from the provider's cache and for what goes into it for five minutes."""
 
     prompt: float
@@ -182,7 +182,7 @@ def window(model: str) -> int | None:
 
 def window_under(budget: int | Budget, model: str) -> int:
     """The tokens that a session under a budget has for its prompt and reply: the budget, or the model's window if that
-    is smaller or there is no budget; the usual window where neither is entry."""
+    is smaller or there is no budget; the usual window where neither is known."""
     tokens = budget.window if isinstance(budget, Budget) else budget
     return min(filter(None, (tokens, window(model))), default=DEFAULT_WINDOW)
 
@@ -206,7 +206,7 @@ class Usage(NamedTuple):
         return Usage(*map(operator.add, self, other))
 
 
-#: No prompt and no reply of one call has more tokens: whoever reports more reports nonsense.
+#: The most tokens of a plausible prompt or reply: a report of more is nonsense.
 _MOST = 20_000_000
 #: What `Usage` is made of, in its order.
 _NAMES = (
@@ -214,7 +214,7 @@ _NAMES = (
     "ephemeral_1h_input_tokens",
 )
 _OPENAI_NAMES = ("prompt_tokens", "", "cached_tokens", "completion_tokens", "")
-#: What is written into the cache for an hour costs so many times as much as a token of the prompt.
+#: The price of writing a token into the cache for an hour, as a factor of a prompt's token.
 _HOUR = 2
 
 

@@ -95,11 +95,11 @@ def newest(store: Store, snapshot: Snapshot) -> tuple[Call | None, Call | None]:
         usage = models.usage_of(entry.usage)
         if entry.op != "step" or (call and not usage.prompt):
             continue
-        if (found := _call(store, snapshot, entry, usage)) is None:
+        if (earlier := _call(store, snapshot, entry, usage)) is None:
             continue
-        call = call or found
+        call = call or earlier
         if usage.prompt:
-            return call, found
+            return call, earlier
     return call, None
 
 

@@ -8,10 +8,10 @@ edit or as a new scope. Comparisons use what is recorded: bodies without their s
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import datetime, timezone
 from itertools import chain, count, groupby, islice, takewhile
 from operator import eq
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ from ctxvc.errors import BadInput
 from ctxvc.forms import splice
 from ctxvc.forms.form import Form, Prompt, Reply
 from ctxvc.store import format as fmt
+from ctxvc.store import timestamp
+from ctxvc.store.git import objects
 from ctxvc.store.log.stored_session import RedactedMessages, StoredSession
 from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.read import revision
@@ -496,9 +498,10 @@ def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
 
 def blob_id(data: bytes) -> str:
     """The git id of a blob with these bytes, in hexadecimal."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    return objects.blob_id(data).hex()
 
 
 def dated(message: Message, seconds: float) -> Message:
-    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="milliseconds")
-    return msgspec.structs.replace(message, time=time.replace("+00:00", "Z"))
+    """The message with this time, in seconds since 1970."""
+    time = timestamp.text(datetime.fromtimestamp(seconds, timezone.utc), "milliseconds")
+    return msgspec.structs.replace(message, time=time)

@@ -23,7 +23,7 @@ from ctxvc.agent.tools.definitions import definitions, ours
 from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
-from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.ledger.numbering import ASIDE
 from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.plan.plan import Action, Plan
@@ -307,7 +307,7 @@ class ManagedConversation(Conversation):
             elif not row.present and row.id in changes.keys and row.removed_by != "host":
                 del changes.keys[row.id]
                 if row.group:
-                    changes.groups.add(_outermost(ledger, row.group))
+                    changes.groups.add(outermost(ledger.groups, row.group))
                 else:
                     changes.stubs[row.id] = row.stub
         return changes
@@ -329,17 +329,17 @@ class ManagedConversation(Conversation):
 
     # --- the history as the model saw it
 
-    def _items(self, prompt: Prompt, redacted: Prompt, most: int | None = None) -> list[Item]:
+    def _items(self, prompt: Prompt, redacted: Prompt, count: int | None = None) -> list[Item]:
         """The history for the model: the first `most` of the client's messages, by default all, and what passed aside.
 
         The prints are those of `redacted`.
         """
         if not self._asides:
-            return [Item(message, number) for number, message in enumerate(prompt.messages[:most])]
+            return [Item(message, number) for number, message in enumerate(prompt.messages[:count])]
         items: list[Item] = []
         answers: list[Answer] = []
         running, covered = hashlib.sha256(), False
-        for number, message in enumerate(prompt.messages[:most]):
+        for number, message in enumerate(prompt.messages[:count]):
             running.update(redacted.prints[number])
             if covered and is_reply(self.form.reader().messages([message])):
                 continue  # the client's copy of what passed aside
@@ -540,9 +540,9 @@ class ManagedConversation(Conversation):
         open_calls = self.stored.open_calls
         if not open_calls or not self._tools:
             return
-        adapter = Adapter(self.session)  # a new one for each reply: some servers number calls anew in each
-        waiting = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
-        ours_waiting = [row for row in waiting.values() if row.tool in adapter.context_tools]
+        adapter = Adapter(self.session)  # a new one for each reply: some servers count ids of calls anew
+        open_rows = {row.call: row for row in calls_and_results(self.session.ledger(), set(open_calls))}
+        ours_waiting = [row for row in open_rows.values() if row.tool in adapter.context_tools]
         answers = [adapter.handle(self._call(row)) for row in ours_waiting]
         adapter.results([answer for answer in answers if answer])
 
@@ -572,12 +572,6 @@ def _is_ours(row: Row) -> bool:
 def _has_left(row: Row) -> bool:
     """Whether the client has dropped the block: an equal message later is another block."""
     return not row.present and row.removed_by == "host"
-
-
-def _outermost(ledger: Ledger, name: str) -> str:
-    while outer := ledger.groups[name].group:
-        name = outer
-    return name
 
 
 def _plain(block: Mapping[str, Any]) -> str:

@@ -199,8 +199,8 @@ class Places:
                 self._messages[row.id] = row.msg
                 self._number = row.number
         for number in range(len(self._prints), len(messages)):
-            read = self._redacted(self._reader.messages([messages[number]]))
-            self._parts.append([part for message in read for part in message.parts])
+            redacted = self._redacted(self._reader.messages([messages[number]]))
+            self._parts.append([part for message in redacted for part in message.parts])
             self.blocks.append([])
             self.layouts.append(self._form.layout(messages[number]))
             self._prints.append(prints[number])

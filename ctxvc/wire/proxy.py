@@ -148,7 +148,7 @@ class Incoming(NamedTuple):
 
 
 class Disconnected(Exception):
-    """The connection is over: there is nobody to answer."""
+    """The connection is over: no answer can be sent."""
 
 
 class Client:

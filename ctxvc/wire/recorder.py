@@ -93,10 +93,10 @@ class Recorder:
             self._trouble(TOO_FAST)
             acknowledge(Managed())
 
-    def wait(self, most: int) -> None:
+    def wait(self, limit: int) -> None:
         """Returns once at most `most` bytes wait."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting <= most)
+            self._changed.wait_for(lambda: self._waiting <= limit)
 
     def close(self) -> None:
         """Records what waits, and closes the store."""
@@ -143,7 +143,7 @@ class Recorder:
     def _guarded(self, work: Callable[[], _T], subject: str = "") -> _T | None:
         try:
             return work()
-        except Exception as error:  # a fault of ours must not end the recording of what comes next
+        except Exception as error:  # our own fault must not end the recording of what comes next
             self._trouble(f"{subject}{reason_of(error)}")
         return None
 

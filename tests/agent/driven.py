@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxvc.agent import run
-from ctxvc.agent.loop import Limits
+from ctxvc.agent.limits import Limits
 from ctxvc.agent.model import Scripted
 from ctxvc.agent.workspace import Workspace
 from ctxvc.session.session import Session

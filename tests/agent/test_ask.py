@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from ctxvc.agent import ask
-from ctxvc.agent.loop import Limits
+from ctxvc.agent.limits import Limits
 from ctxvc.agent.provider import Anthropic
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message

@@ -15,10 +15,11 @@ import anthropic
 import pytest
 
 from ctxvc import policies
-from ctxvc.agent import TOOLS, Adapter, retell, run, start
+from ctxvc.agent import TOOLS, Adapter, run, start
 from ctxvc.agent import start as start_module
 from ctxvc.agent.call import result
-from ctxvc.agent.loop import DELEGATE, Limits
+from ctxvc.agent.limits import Limits
+from ctxvc.agent.loop import DELEGATE
 from ctxvc.agent.model import ModelFailed, Scripted
 from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.server import behind
@@ -408,7 +409,7 @@ def test_a_report_that_is_no_note_for_its_length_stays_a_result(tmp_path: Path) 
         assert session.body(told.id).decode() == f"a reports:\n{long}"
         assert first.text.endswith(f"… (all of it is {told.handle})")
         assert len(first.text) < 500
-        (turn,) = retell.recorded(session)
+        (turn,) = run.recorded(session)
         assert [outcome.output.decode() for _, outcome in turn.results] == [
             f"a reports:\n{long}",
             "b reports:\nIt is b.",
@@ -645,10 +646,10 @@ def test_a_recorded_session_is_played_back_through_the_same_loop(tmp_path: Path)
     with serve(replies) as api, begun(tmp_path) as session:
         run.go(asked(session), setup(tmp_path, real(api)))
         run.go(asked(session, "more"), setup(tmp_path, real(api)))
-        turns = retell.recorded(session)
+        turns = run.recorded(session)
     assert [len(turn.replies) for turn in turns] == [2, 2]
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000) as again:
-        ended = retell.play(again, turns, Eyes())
+        ended = run.play(again, turns, Eyes())
         assert (ended.text, ended.steps) == ("Second.", 4)
         assert results(again) == ["one\n", "two\n"]
 
@@ -668,10 +669,10 @@ def test_a_result_is_played_back_to_the_call_that_it_was_of(tmp_path: Path) -> N
             {"role": "user", "content": [result({"id": each}, words) for each, words in came.items()]},
             {"role": "assistant", "content": "end"},
         )
-        turns = retell.recorded(session)
+        turns = run.recorded(session)
     tools = definitions(own=[*DEFINITIONS, DELEGATE])
     with Session.open(tmp_path / ".ctxvc", "again", model=MODEL, budget=30_000, tools=tools) as again:
-        assert retell.play(again, turns, Eyes()).text == "end"
+        assert run.play(again, turns, Eyes()).text == "end"
         assert again.scopes() == ["main"]
         held = {row.call: again.body(row.id).decode() for row in again.ledger().rows() if row.kind == "tool_result"}
         assert [note.text for note in again.notes()] == ["n"]

@@ -321,7 +321,7 @@ def test_a_line_that_a_pattern_takes_too_long_for_costs_its_block_alone(
         session.append({"role": "user", "content": "the needle"})
         lines = search(session.stored, r"needle|(?:a|a)+b(?=x)")
 
-    assert [found.lines[0][1] for found in lines.found] == ["the needle"]
+    assert [match.lines[0][1] for match in lines.matches] == ["the needle"]
     assert (
         f"{lines.blocks} of {lines.blocks} blocks were searched, 1 of them only up to a slow line" in lines.unfinished
     )

@@ -19,7 +19,7 @@ import anthropic
 from ctxvc import policies
 from ctxvc.agent import run as run_module
 from ctxvc.agent import start
-from ctxvc.agent.loop import Limits
+from ctxvc.agent.limits import Limits
 from ctxvc.agent.provider import Anthropic
 from ctxvc.agent.workspace import DEFINITIONS, Outcome
 from ctxvc.core.ledger.ledger import Row

@@ -11,9 +11,9 @@ from ctxvc.core.plan import Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision
 from ctxvc.errors import BadInput
-from ctxvc.policies import POLICIES, knobs, parse, spec
+from ctxvc.policies import POLICIES, parse, spec
 from ctxvc.policies.composed import Composed
-from ctxvc.policies.knobs import knob_units
+from ctxvc.policies.knobs import knob_units, knobs
 from ctxvc.policies.planned.policy import Planned
 from ctxvc.policies.run import ask_plan, ask_timing
 from ctxvc.session.session import Session

@@ -559,8 +559,8 @@ def test_an_output_that_the_host_cut_is_kept_whole(store: Store, other: Store, t
     with Session(StoredSession.open(store, "claude-11111111")) as opened:
         assert [data for _, data in opened.recover_bytes("B4")] == [data]
         assert opened.recover("B4", lines="4000:4000").text.splitlines()[-1] == "line 3999 \u00fc"
-        (found,) = search(opened.stored, "line 4999 ").found
-        assert (found.address, found.lines) == (row.handle, ((5000, "line 4999 \u00fc"),))
+        (match,) = search(opened.stored, "line 4999 ").matches
+        assert (match.address, match.lines) == (row.handle, ((5000, "line 4999 \u00fc"),))
         view = opened.view()
         assert view.price.body(row) == view.price.text(cut(file))  # it is what the model saw
         assert "shown, kept whole" in handoff.after_compaction(opened.ledger(), lambda each: opened.body(each.id))

@@ -13,7 +13,7 @@ import pytest
 from ctxvc.exporters.native import AGENTS, native_format
 from ctxvc.exporters.native.install import installed
 from ctxvc.exporters.native.session import Setting
-from ctxvc.recording import written
+from ctxvc.recording.files import remember_written
 from ctxvc.store.store import Store
 from tests.exporters.trips import conversation, imported
 
@@ -25,7 +25,7 @@ def handed_over(store: Store, session: str, folder: Path, copy: int = 0, agent: 
     """The recording in which an agent goes on with a session."""
     native, recorded = native_format(agent), conversation(store, session, f"{session}/main")
     written_now = native.write(recorded, Setting(folder=Path("/work/p"), time=TIME, copy=copy))
-    written.remember(store, recorded.snapshot, native.format, written_now.id, written_now.files)
+    remember_written(store, recorded.snapshot, native.format, written_now.id, written_now.files)
     assert installed(written_now, folder)
     return folder / next(iter(written_now.files))
 

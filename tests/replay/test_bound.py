@@ -10,13 +10,12 @@ import pytest
 
 from ctxvc import policies
 from ctxvc.errors import BadInput
-from ctxvc.replay.bound import Oracle
 from ctxvc.replay.conversation import Conversation, conversations
 from ctxvc.replay.measures.retention import Counts, Split
 from ctxvc.replay.results.comparison import above
 from ctxvc.replay.results.result import Result, Visible
 from ctxvc.replay.results.totals import advice, totals
-from ctxvc.replay.run import replay
+from ctxvc.replay.run import Oracle, replay
 from ctxvc.replay.work import Setup
 from tests.replay.recordings import recording
 from tests.replay.test_results_file import result

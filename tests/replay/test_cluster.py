@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import CtxvcError, Refused
-from ctxvc.replay import cluster
+from ctxvc.replay import work as replay_work
 from ctxvc.replay.conversation import Conversation
 from ctxvc.replay.results.file import code_version, line_of
 from ctxvc.replay.results.result import Result
@@ -58,7 +58,7 @@ def test_a_worker_that_is_killed_loses_no_result_and_doubles_none(
     here = [own for outcome in outcomes(work, slow, version, 1) for own in outcome.results]
 
     there = []
-    for number, outcome in enumerate(cluster.outcomes(address, work, slow, version)):
+    for number, outcome in enumerate(replay_work.cluster_outcomes(address, work, slow, version)):
         assert outcome.error is None, outcome.error
         there += outcome.results
         if number == 1:
@@ -88,7 +88,7 @@ def test_what_kills_its_workers_is_named_and_the_rest_is_done(
     sources = [of_file(recording(folder / f"talk{number}.jsonl", steps=number)) for number in (1, 2)]
     work = units(remaining(sources, SETUPS[:1], None), 1)
 
-    done = {one.unit.source.name: one for one in cluster.outcomes(machines[0], work, die, code_version())}
+    done = {one.unit.source.name: one for one in replay_work.cluster_outcomes(machines[0], work, die, code_version())}
 
     assert "each worker that took it died" in str(done["talk1.jsonl"].error)
     assert len(done["talk2.jsonl"].results) == 1
@@ -99,20 +99,20 @@ def test_where_there_is_no_cluster_it_is_said(tmp_path: Path) -> None:
     work = units(remaining([of_file(recording(tmp_path / "talk.jsonl"))], SETUPS, None), 1)
 
     with pytest.raises(CtxvcError, match="no cluster at"):
-        list(cluster.outcomes("tcp://127.0.0.1:9", work, slow, "1"))
+        list(replay_work.cluster_outcomes("tcp://127.0.0.1:9", work, slow, "1"))
 
 
 def test_a_session_of_a_store_is_no_file_to_send(tmp_path: Path) -> None:
     work = units([(Source(tmp_path, "demo", "00", 1), tuple(SETUPS))], 1)
 
     with pytest.raises(Refused, match="session demo is in a store"):
-        list(cluster.outcomes("tcp://127.0.0.1:9", work, slow, "1"))
+        list(replay_work.cluster_outcomes("tcp://127.0.0.1:9", work, slow, "1"))
 
 
 def test_code_of_another_version_makes_no_results(tmp_path: Path) -> None:
     (unit, *_) = units(remaining([of_file(recording(tmp_path / "talk.jsonl"))], SETUPS, None), 1)
 
-    outcome = cluster.outcome_of(unit, b"", slow, "0.0.1+abc")
+    outcome = replay_work.outcome_of(unit, b"", slow, "0.0.1+abc")
 
     assert isinstance(outcome.error, Refused)
     assert "0.0.1+abc" in str(outcome.error)

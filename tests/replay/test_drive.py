@@ -11,9 +11,8 @@ import pytest
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.policies import parse
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.drive import Driven, Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Driven, Prompts, drive, new_session
 from ctxvc.replay.results.result import Options
 from ctxvc.replay.run import prepare, run
 from ctxvc.replay.standin import ToolCall

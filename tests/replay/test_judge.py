@@ -28,11 +28,10 @@ from ctxvc.replay.judge.answer import (
     RecordFile,
     Unusable,
     Verdict,
-    choice,
+    parsed,
     verdict,
 )
-from ctxvc.replay.judge.cuts import cuts, sample
-from ctxvc.replay.judge.data import LONGEST, line, whole_line
+from ctxvc.replay.judge.cuts import LONGEST, cuts, line, sample, whole_line
 from ctxvc.replay.judge.inquiry import Inquiry, TooLong, judge, perceive
 from ctxvc.replay.judge.perception import Question, questions
 from tests.making.conversation import human, reply, result, results
@@ -171,7 +170,7 @@ def test_an_answer_is_read_as_it_is_written() -> None:
 
     assert not own.valid and own.failure_culprit and own.failure_culprit.target_id == "B3"
     assert verdict(f"```json\n{answer()}\n```\n", set()) == verdict(answer(), set())
-    assert choice(preference("tie")).verdict == "tie"
+    assert parsed(preference("tie"), Choice).verdict == "tie"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_an_answer_of_another_form_is_none(text: str, why: str) -> None:
 
 @given(st.text() | st.from_regex(r'\{"valid": (true|false|null).*\}', fullmatch=True))
 def test_any_text_is_an_answer_or_unusable(text: str) -> None:
-    for read in (choice, lambda own: verdict(own, ())):
+    for read in (lambda own: parsed(own, Choice), lambda own: verdict(own, ())):
         with pytest.raises(Unusable):
             read(text)
 

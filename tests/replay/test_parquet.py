@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc.errors import CtxvcError, Refused
 from ctxvc.replay.measures.retention import Counts, Split
-from ctxvc.replay.results import parquet
+from ctxvc.replay.results.file import check_parquet, write_parquet
 from ctxvc.replay.results.result import Tokens
 from tests.cli.conftest import Run, run
 from tests.replay.recordings import recording
@@ -26,7 +26,7 @@ def test_each_result_is_a_row_and_each_group_of_fields_has_its_columns(tmp_path:
         result("mask", retention=Split(nt=Counts(visible=3)), kinds={"path": Split()}),
     ]
 
-    parquet.write(made, tmp_path / "results.parquet")
+    write_parquet(made, tmp_path / "results.parquet")
 
     rows = arrow.read_table(tmp_path / "results.parquet").to_pylist()
     assert [row["policy"] for row in rows] == ["keep", "mask"]
@@ -35,7 +35,7 @@ def test_each_result_is_a_row_and_each_group_of_fields_has_its_columns(tmp_path:
     assert json.loads(rows[0]["events"]) == {"archive": {"agent": 2}}
     assert json.loads(rows[1]["kinds"]).keys() == {"path"}
     with pytest.raises(CtxvcError, match="cannot write"):
-        parquet.write(made, tmp_path / "nowhere" / "results.parquet")
+        write_parquet(made, tmp_path / "nowhere" / "results.parquet")
 
 
 def test_without_pyarrow_it_is_said_before_anything_is_replayed(
@@ -47,7 +47,7 @@ def test_without_pyarrow_it_is_said_before_anything_is_replayed(
     talk = recording(tmp_path / "talk.jsonl")
 
     with pytest.raises(Refused, match="extra `parquet`"):
-        parquet.check()
+        check_parquet()
     done = run("replay", talk, "--parquet", tmp_path / "out.parquet", "--out", tmp_path / "out.jsonl")
 
     assert done.exit_code == 1

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.agent.tools.definitions import TOOLS
 from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.wire import call_part
 from ctxvc.recording.files import import_paths
 from ctxvc.replay.conversation import Conversation, conversations
-from ctxvc.replay.stored import CONTEXT_TOOLS, stored_checksum, stored_conversations
+from ctxvc.replay.stored import stored_checksum, stored_conversations
 from ctxvc.session.session import Session
 from ctxvc.store.store import Store
 from tests.making.conversation import exchange, human, reply, result, results
@@ -23,10 +22,6 @@ DATA = Path(__file__).parents[1] / "data"
 
 def texts(conversation: Conversation) -> list[tuple[str, str, int]]:
     return [(block.kind, block.text, block.seen) for block in conversation.blocks]
-
-
-def test_the_tools_that_are_left_out_are_those_that_agents_get() -> None:
-    assert TOOLS.keys() == CONTEXT_TOOLS
 
 
 def test_an_imported_session_is_the_conversation_of_its_file(store: Store, tmp_path: Path) -> None:

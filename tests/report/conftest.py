@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from ctxvc.agent import retell
+from ctxvc.agent import run
 from ctxvc.cli.main import cli
 from ctxvc.cli.page.pages import session_page
 from ctxvc.policies import parse
@@ -45,12 +45,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, file in RECORDINGS.items():
             (outcome,) = import_paths(store, [file], name=name, final=True)
             assert not outcome.error, outcome.error
-        turns = retell.recorded(Session(StoredSession.open(store, "claude")))
+        turns = run.recorded(Session(StoredSession.open(store, "claude")))
     with Session.open(
         project / FOLDER, "managed", model="claude-sonnet-4-5", budget=16_000, policy=parse("default")
     ) as session:
         for _ in range(_TIMES):
-            retell.play(session, turns, Silent())
+            run.play(session, turns, Silent())
         person = Session(session.stored, actor="user")
         departed = next(row.id for row in session.ledger().rows() if row.state == "archived")
         person.restore(departed)

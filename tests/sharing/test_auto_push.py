@@ -15,7 +15,7 @@ from ctxvc.cli.main import cli
 from ctxvc.cli.remotes import auto_push as command
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.recording import log
-from ctxvc.sharing import auto_push, push, remotes
+from ctxvc.sharing import push, remotes
 from ctxvc.sharing.remotes import Remote
 from ctxvc.store import push_attempt
 from ctxvc.store.files import locked
@@ -39,14 +39,14 @@ def test_the_second_push_waits_for_its_minute_and_has_all_that_came_meanwhile(
         anna.say(f"while it waited {len(waits)}")
 
     anna.say("first")
-    auto_push.run(anna.path, sleep)
+    push.push_news(anna.path, sleep)
     first = refs(server)[REF]
     assert not waits
-    auto_push.run(anna.path, sleep)
+    push.push_news(anna.path, sleep)
     assert not waits and refs(server)[REF] == first, "nothing was new"
 
     anna.say("second")
-    auto_push.run(anna.path, sleep)
+    push.push_news(anna.path, sleep)
 
     assert len(waits) == 1 and 50 < waits[0] <= 60
     bob.pull()
@@ -66,7 +66,7 @@ def test_what_came_during_a_push_is_pushed_a_minute_later(
 
     monkeypatch.setattr(push, "push", slow)
     anna.say("first")
-    auto_push.run(anna.path, waits.append)
+    push.push_news(anna.path, waits.append)
 
     bob.pull()
     assert len(waits) == 1 and "during the push" in bob.texts()
@@ -76,10 +76,10 @@ def test_a_failure_is_kept_until_a_push_succeeds_and_not_repeated_without_news(a
     away = server.with_name("away")
     server.rename(away)
     anna.say("first")
-    auto_push.run(anna.path)
+    push.push_news(anna.path)
     failed = push_attempt.last(anna.path)
     assert "origin: there is no git repository" in failed.problem
-    auto_push.run(anna.path, lambda _: pytest.fail("it tried again"))
+    push.push_news(anna.path, lambda _: pytest.fail("it tried again"))
     assert push_attempt.last(anna.path) == failed
 
     away.rename(server)
@@ -91,10 +91,10 @@ def test_one_process_pushes_at_a_time_and_only_what_a_person_agreed_to(anna: Clo
     anna.say("first")
     contained.make_folder(anna.path, "ctxvc/lock")
     with locked(anna.path / "ctxvc/lock/_auto-push"):
-        auto_push.run(anna.path)
+        push.push_news(anna.path)
     with Store(anna.path) as store:
         remotes.add(store, Remote(name="origin", address=str(server)))
-    auto_push.run(anna.path)
+    push.push_news(anna.path)
     assert not refs(server) and push_attempt.last(anna.path).at == 0
 
 

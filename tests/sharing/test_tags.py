@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.errors import BadName, Damaged, NotFound, Refused
-from ctxvc.sharing import tags
+from ctxvc.sharing import inventory
 from ctxvc.store.store import Store
 from ctxvc.store.verify.verify import verify
 from tests.making.store import git
@@ -27,11 +27,11 @@ def test_what_came_after_a_signed_tag_is_checked_and_no_more(anna: Clone, key: P
     for number in range(5):
         anna.say(f"step {number}")
     with Store(anna.path) as store:
-        assert tags.sign(store, "friday", "demo") == 1
+        assert inventory.sign(store, "friday", "demo") == 1
     anna.say("after")
 
     with Store(anna.path) as store:
-        commit, signer = tags.signed(store, "friday")
+        commit, signer = inventory.signed(store, "friday")
         report = verify(store, since=commit)
 
         assert "anna@example.org" in signer and not report.damaged
@@ -42,37 +42,37 @@ def test_history_that_was_replaced_since_is_damage(anna: Clone, key: Path) -> No
     anna.say("one")
     anna.say("two")
     with Store(anna.path) as store:
-        tags.sign(store, "friday")
+        inventory.sign(store, "friday")
         older = next(commit for number, commit in enumerate(store.first_parents(store.tips("demo")["main"])) if number)
     git(anna.path, "update-ref", "refs/heads/demo/main", older)
 
     with Store(anna.path) as store, pytest.raises(Damaged, match="demo/main"):
-        tags.signed(store, "friday")
+        inventory.signed(store, "friday")
 
 
 def test_a_tag_without_a_good_signature_is_not_trusted(anna: Clone, key: Path, tmp_path: Path) -> None:
     anna.say("one")
     git(anna.path, "tag", "-a", "-m", "unsigned", "plain", "refs/heads/demo/main")
     with Store(anna.path) as store:
-        tags.sign(store, "friday")
+        inventory.sign(store, "friday")
         with pytest.raises(Refused, match="not good"):
-            tags.signed(store, "plain")
+            inventory.signed(store, "plain")
         (tmp_path / "signers").write_text("")
         with pytest.raises(Refused, match="not good"):
-            tags.signed(store, "friday")
+            inventory.signed(store, "friday")
         with pytest.raises(NotFound):
-            tags.signed(store, "monday")
+            inventory.signed(store, "monday")
 
 
 def test_a_tag_is_made_once_and_with_a_key(anna: Clone, key: Path) -> None:
     anna.say("one")
     with Store(anna.path) as store:
-        tags.sign(store, "friday")
+        inventory.sign(store, "friday")
         with pytest.raises(Refused, match="friday"):
-            tags.sign(store, "friday")
+            inventory.sign(store, "friday")
         with pytest.raises(BadName):
-            tags.sign(store, "--force")
+            inventory.sign(store, "--force")
         key.unlink()
         with pytest.raises(Refused, match="was not made"):
-            tags.sign(store, "saturday")
+            inventory.sign(store, "saturday")
         assert "refs/tags/saturday" not in store.repository.references

@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.errors import BadName, Refused
-from ctxvc.tokens import byte_pairs, models
 from ctxvc.tokens import count as tokens
+from ctxvc.tokens import models
 from ctxvc.tokens.calibration import Calibration, fit, initial
 from ctxvc.tokens.count import PIECE, CountCache, Tokenizer, Tokens, count, pieces, ranks, tokenizer
 from ctxvc.tokens.media import CURRENT_CAP, OLDER_CAP, image_cap, image_size, image_tokens, media_tokens, pdf_tokens
@@ -150,7 +150,7 @@ STUBS = ["[archived B", "@3fa9c1, 2,310 tokens]", "–", "×12 ", "…", "ſ\u21
 @pytest.fixture(scope="module")
 def few() -> Callable[[str], int | None]:
     """Counts a few short texts without tiktoken."""
-    return byte_pairs.counter(ranks(), tokens._PATTERN)
+    return tokens.byte_pair_counter(ranks(), tokens._PATTERN)
 
 
 @given(choices(62).map(lambda choose: "".join(choose.some(CHARACTERS + BLANKS + STUBS, 0, 30))))
@@ -198,7 +198,7 @@ def test_tiktoken_is_loaded_once_a_text_wants_it_or_there_are_many(
 def test_many_texts_are_counted_by_tiktoken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toktok", None)
     monkeypatch.setattr(tokens, "_FEW", 10)
-    monkeypatch.setattr(byte_pairs, "counter", lambda *_: lambda _text: 7)
+    monkeypatch.setattr(tokens, "byte_pair_counter", lambda *_: lambda _text: 7)
 
     assert [count("a stub"), count("a stub"), count("a")] == [7, 2, 1]
 

@@ -1,7 +1,7 @@
-"""The context tools as a model is told of them: names, descriptions, and what each takes.
+"""The context tools as a model sees them: names, descriptions and parameters.
 
-A tool is one type: its docstring is the description, its fields are the schema and what a call is read with. What is
-said of another tool is told only where that is there too.
+A tool is one type: its docstring is the description, its fields are the schema, and calls are parsed by it. A sentence
+about another tool appears only where that tool is offered too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LABELS = "to find it by, such as decision"
 
 
 def describe(description: str) -> msgspec.Meta:
-    """What a model is told of a field."""
+    """The description of a field for a model."""
     return msgspec.Meta(description=description)
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a call of a context tool gives."""
+    """The outcome of a call of a context tool."""
 
 
 class Scope(Arguments, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class Delete(Arguments, frozen=True, kw_only=True):
 
 
 class Delimiter(Arguments, frozen=True, kw_only=True):
-    """As `core.delimiter` describes it."""
+    """As `delimiter.DEFINITION` describes it."""
 
     action: str
     name: str = ""
@@ -250,7 +250,7 @@ def has_project_notes(tools: object) -> bool:
 def ours(tools: object, names: Collection[str]) -> dict[str, str]:
     """Name in the definitions of a session → context tool, of those that are `names`.
 
-    A tool of the agent's own may have the name of one of these: it is told by what it takes.
+    A tool of the agent's own may have the name of one of these: what it takes tells them apart.
     """
     declared = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
     by_tool: dict[str, str] = {}  # the other way round: the agent's own come first, and the last one counts
@@ -315,7 +315,7 @@ def _schema(kind: type[Arguments]) -> dict[str, Any]:
 
 
 def definition(name: str, kind: type[Arguments], more: str = "", *, brief: bool = False) -> dict[str, Any]:
-    """A tool as a model is told of it: its docstring, with `more` behind it or in brief, and its schema."""
+    """A tool as a model sees it: its docstring, with `more` behind it or in brief, and its schema."""
     if kind is Delimiter:
         schema = {**delimiter.DEFINITION["input_schema"], "additionalProperties": False}
         return {**delimiter.DEFINITION, "name": name, "input_schema": schema}

@@ -13,7 +13,7 @@ def message(error: CtxvcError) -> str:
 
 
 def hint(error: CtxvcError, tools: Collection[str] = ()) -> str:
-    """What a model with these context tools can do, or ask a person to; empty if it can do nothing."""
+    """The advice for a model with these context tools, or for a person it may ask; empty if there is none."""
     advice = error.advice
     if isinstance(advice, Phrase) and NEEDED_TOOLS.get(advice.key, "") not in ("", *tools):
         return ""

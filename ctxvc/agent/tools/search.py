@@ -25,7 +25,7 @@ COUNTED = 1_000
 
 
 class Match(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that matches: its address as seen from where one is, and lines of it with their numbers.
+    """A block that matches: its address as seen from the current scope, and lines of it with their numbers.
 
     `more` counts further lines of it.
     """
@@ -39,12 +39,12 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The matches among so many `blocks`; `more` counts further blocks that match, up to 1,000.
+    """The matches among `blocks` blocks; `more` counts further blocks that match, up to 1,000.
 
     `unfinished` says how far the search came where the pattern took too long; empty if it came to the end.
     """
 
-    found: tuple[Match, ...]
+    matches: tuple[Match, ...]
     blocks: int
     more: int = 0
     unfinished: str = ""
@@ -53,7 +53,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The matches as a model is shown them; empty if there are none."""
         lines: list[str] = []
-        for match in self.found:
+        for match in self.matches:
             lines += [f"{match.address} {match.kind}, {match.state}, line {line}: {text}" for line, text in match.lines]
             if match.more:
                 lines.append(f"  (and {match.more:,} more lines in it)")
@@ -79,7 +79,7 @@ def search(
 
     Dashboards, what was deleted, and calls of the tools `without` with their results are left out. `limit` is how many
     lines are enough.
-    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for a pattern that is none.
+    It takes 2 seconds at most, and what was found until then counts. Raises: BadInput for an invalid pattern.
     """
     compiled = patterns.compiled(pattern, ignore_case=ignore_case)
 
@@ -98,7 +98,7 @@ def search(
             break
     more = sum(1 for _ in islice(matching, COUNTED))
     return Searched(
-        found=tuple(matches), blocks=len(stored_bodies), more=more, unfinished=unfinished(looking, len(stored_bodies))
+        matches=tuple(matches), blocks=len(stored_bodies), more=more, unfinished=unfinished(looking, len(stored_bodies))
     )
 
 
@@ -116,7 +116,7 @@ def _scopes(stored: StoredSession) -> tuple[StoredSession, Sequence[str]]:
 
 
 def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
-    """Of several places of a body, the nearest, and of these one where it is in the prompt."""
+    """The nearest of a body's places, preferring those where it is in the prompt."""
 
     def distance(place: Place) -> tuple[bool, bool, bool]:
         return place.session != stored.name, place.scope != stored.scope, not place.row.present
@@ -133,7 +133,7 @@ def _match(lines: Sequence[Hit], more: int, stored: StoredSession) -> Match:
 
 
 def address_from(stored: StoredSession, place: Place) -> str:
-    """The handle of a block, with what leads to it from the scope where one is."""
+    """The handle of a block, with the path to it from the current scope."""
     if place.project or place.session != stored.name:
         return f"{place.session}/{place.scope}:{place.row.handle}"
     return place.row.handle if place.scope == stored.scope else f"{place.scope}:{place.row.handle}"

@@ -1,4 +1,4 @@
-"""What the context tools do on a session, and what they answer: short, and with a way on where something is wrong."""
+"""The context tools on a session: short answers, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from ctxvc.phrases import MODEL
 from ctxvc.policies.episodes import delimiter, graph
 from ctxvc.policies.episodes.delimiter import Declared
 from ctxvc.session import project_notes
-from ctxvc.session.session import Note, Session
+from ctxvc.session.notes import Note
+from ctxvc.session.session import Session
 from ctxvc.store.read import revision
 
 #: Tools that are answered while the context is too full for anything else: those by which a model makes room itself
@@ -50,7 +51,7 @@ ANSWERED = (Refused, NotFound, BadName, BadInput, Conflict, Damaged)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a tool says. An error names what was wrong and what to do."""
+    """The answer of a tool. An error names the fault and what to do."""
 
     text: str
     error: bool = False
@@ -86,7 +87,7 @@ class Tools:
             self._marked.pop(call, None)
 
     def begin(self) -> None:
-        """A new reply: nobody waits for the results of earlier calls any more."""
+        """A new reply has come: the results of earlier calls are no longer awaited."""
         self._read_out, self._marked = {}, {}
 
     def answer(self, name: str, value: object, call: str) -> Answer:
@@ -293,17 +294,16 @@ class Tools:
 
 
 def failed(error: CtxvcError, names: Collection[str] = TOOLS.keys()) -> Answer:
-    """What was wrong and what to do, short and on one line; `names` are the context tools that the model has."""
-    said = text.one_line(phrases.message(error), ERROR - 100)
-    hint = phrases.hint(error, names)
-    return Answer(text.one_line(f"{said}; {hint}" if hint else said, ERROR), error=True)
+    """The fault and what to do, on one short line; `names` are the context tools that the model has."""
+    reason, hint = text.one_line(phrases.message(error), ERROR - 100), phrases.hint(error, names)
+    return Answer(text.one_line(f"{reason}; {hint}" if hint else reason, ERROR), error=True)
 
 
-def _bounded(what: str, text: str) -> None:
+def _bounded(name: str, text: str) -> None:
     """Raises: BadInput for a text that would take the place of what it is about."""
     if len(text) > NOTE:
         raise BadInput(
-            f"{what} has {len(text):,} characters; at most {NOTE:,} are allowed",
+            f"{name} has {len(text):,} characters; at most {NOTE:,} are allowed",
             hint="shorten it, or split it into several notes",
         )
 

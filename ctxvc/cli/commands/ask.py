@@ -108,7 +108,7 @@ class _Question:
     def __init__(
         self, app: App, text: str, chosen: Model, model: str, budget: int, steps: int, stop: threading.Event
     ) -> None:
-        from ctxvc.agent.loop import Limits
+        from ctxvc.agent.limits import Limits
         from ctxvc.tokens import models
 
         self._app = app

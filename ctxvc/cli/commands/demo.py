@@ -67,7 +67,7 @@ def play(say: Say, folder: Path | None = None) -> Path:
 
 def play_agent(say: Say, folder: Path | None = None) -> Path:
     """Plays the recorded session through the agent's loop, once without bounds and once under a budget; as `run`."""
-    from ctxvc.agent import retell as running
+    from ctxvc.agent import run as running
     from ctxvc.policies import parse
     from ctxvc.session.session import Session
 

@@ -25,9 +25,8 @@ from ctxvc.inspection import filters as filtering
 from ctxvc.inspection import grep as searching
 from ctxvc.inspection import search
 from ctxvc.inspection.bodies import StoredBody, bodies, read
-from ctxvc.inspection.filters import Filters, within
+from ctxvc.inspection.filters import Filters, SessionFacts, within
 from ctxvc.inspection.search import Fitting, Searched
-from ctxvc.inspection.session_facts import SessionFacts
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 

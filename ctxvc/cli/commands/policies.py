@@ -51,8 +51,7 @@ def _knobs(knobs: Mapping[str, str]) -> str:
 
 
 def _item(kind: type[Policy]) -> PolicyItem:
-    from ctxvc.policies import knobs
-    from ctxvc.policies.knobs import knob_units, word
+    from ctxvc.policies.knobs import knob_units, knobs, word
 
     terms = kind().terms()
     return struct_of(

@@ -87,12 +87,11 @@ def replay(
         experiment(app, names[1:], form, model, out)
         return
     _check(names, specs, mine=mine, asks=bool(judge or perception), out=out)
-    from ctxvc.replay.results import parquet as parquet_table
-    from ctxvc.replay.results.file import code_version
+    from ctxvc.replay.results.file import check_parquet, code_version, write_parquet
     from ctxvc.replay.results.result import Options, foresees
 
     if parquet:
-        parquet_table.check()
+        check_parquet()
     options = Options(store=not (no_store or mine), bare=bare, model=model)
     compared = _two(app, pair) if pair else ()
     chosen = specs or compared or (_CANDIDATES if mine else _POLICIES)
@@ -106,7 +105,7 @@ def replay(
     file = _results_file(ctx, app.path(out), version) if out else None
     results, failures = _replayed(app, sources, setups, version, jobs or os.cpu_count() or 1, cluster, file)
     if parquet:
-        parquet_table.write(results, app.path(parquet))
+        write_parquet(results, app.path(parquet))
     answer = answer_of(results, failures, aside=aside, ranked=mine)
     if mine:
         answer = msgspec.structs.replace(answer, recommended=recommended(results, len(sources), len(recorded)))
@@ -206,8 +205,8 @@ def _specs(app: App, values: Iterable[str]) -> list[str]:
 
 def _policy(app: App, spec: str) -> Policy:
     """The policy that a replay knows by this name, which may be `oracle`. Raises: BadInput."""
-    from ctxvc.replay.bound import Oracle
     from ctxvc.replay.results.result import foresees
+    from ctxvc.replay.run import Oracle
 
     if "+" in spec and any(foresees(part.strip()) for part in spec.split("+")):
         raise BadInput("the oracle cannot be combined with a policy", hint="as in --policy window,oracle:marks=window")
@@ -359,10 +358,9 @@ def _replayed(
     file: ResultFile | None,
 ) -> tuple[list[Result], list[Outcome]]:
     """The results in the order of sources and setups, and the outcomes without any."""
-    from ctxvc.replay.bound import Oracle
-    from ctxvc.replay.cluster import outcomes as cluster_outcomes
+    from ctxvc.replay.run import Oracle
     from ctxvc.replay.run import replay as of_conversation
-    from ctxvc.replay.work import in_order, outcomes, remaining, units
+    from ctxvc.replay.work import cluster_outcomes, in_order, outcomes, remaining, units
 
     work = units(remaining(sources, setups, file), jobs)
     results = list(file.records) if file else []

@@ -24,7 +24,8 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
-    from ctxvc.agent.loop import Ended, Limits
+    from ctxvc.agent.limits import Limits
+    from ctxvc.agent.loop import Ended
     from ctxvc.agent.model import Model
     from ctxvc.agent.sandbox import Sandbox
     from ctxvc.agent.windows import Window
@@ -162,7 +163,7 @@ def run(
     """
     from ctxvc.agent import run as run_module
     from ctxvc.agent import start
-    from ctxvc.agent.loop import Limits
+    from ctxvc.agent.limits import Limits
 
     if not task.strip() and not resume:
         raise click.UsageError("give a task, or --resume SESSION")

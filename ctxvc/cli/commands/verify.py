@@ -50,9 +50,9 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
         raise click.UsageError("--sign needs a check of the whole history", ctx)
     rendered = None
     with app.store() as store, Progress("checking", format=lambda count: f"{count:,}") as progress:
-        from ctxvc.sharing import tags
+        from ctxvc.sharing import inventory
 
-        commit, signer = tags.signed(store, since) if since else ("", "")
+        commit, signer = inventory.signed(store, since) if since else ("", "")
         if signer:
             app.output.note(f"{safe(since)}: {safe(signer)}")
         report = check.verify(store, progress.reach, deep=not quick, since=commit)
@@ -60,7 +60,7 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
             rendered, findings = proof.check_prompts(store, lambda count: progress.task("rendering", count))
             report = msgspec.structs.replace(report, findings=(*report.findings, *findings))
         if sign and not report.damaged:
-            count = tags.sign(store, sign, app.session_name(store))
+            count = inventory.sign(store, sign, app.session_name(store))
             app.output.note(f"signed {counted(count, 'session')} as {safe(sign)}")
     answer = _verified(report, rendered)
     app.output.answer(answer, _verified_lines(app.output, answer))

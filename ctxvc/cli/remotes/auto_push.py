@@ -44,10 +44,10 @@ class AutoPush:
 
 def push(store: Path) -> None:
     """Pushes what is new in a store. Errors go to its log."""
-    from ctxvc.sharing import auto_push
+    from ctxvc.sharing.push import push_news
 
     try:
-        auto_push.run(store)
+        push_news(store)
     # The boundary: nobody sees what this process writes.
     except Exception as error:
         log.note(store, PUSH, log.describe(error, COMMAND_LINE))

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.ledger import Ledger, Row, segment_of
 from ctxvc.core.ledger.segments import Segments
 from ctxvc.policies.episodes.delimiter import Type
 
-#: Who told of an episode: the model with its calls, a rule that looked at what was done, nobody.
+#: What an episode is known by: the model's own calls, a rule over what was done, or nothing.
 Made = Literal["declared", "derived", "implicit"]
 
 
@@ -109,7 +109,7 @@ G = TypeVar("G", bound="Growing")
 
 
 class Growing(Protocol):
-    """What is made of the rows of one step after the other."""
+    """Grows with the rows of one step after the other."""
 
     def fork(self: G) -> G: ...
 

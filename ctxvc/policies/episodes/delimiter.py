@@ -1,7 +1,7 @@
 """The `delimiter` tool, with which a model marks where an episode of its work begins and ends (CWL, section 4.2).
 
 A call is judged by the episodes that the calls before it made, and by nothing else: a call that was accepted is an
-episode's beginning or end, and `core.episodes` finds the same episodes again in the rows of a scope.
+episode's beginning or end, and `graph.declared` finds the same episodes again in the rows of a scope.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOOL = "delimiter"
 #: What an episode is for: to find something out, or to change something.
 Type = Literal["expl", "act"]
 
-#: The tool as the Messages API is told of it.
+#: The definition of the tool, in the form of the Messages API.
 DEFINITION: Mapping[str, Any] = {
     "name": TOOL,
     "description": (
@@ -62,7 +62,7 @@ _LISTED = 4
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode as the calls told it."""
+    """An episode as the calls so far declare it."""
 
     name: str
     type: Type

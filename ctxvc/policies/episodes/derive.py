@@ -50,7 +50,7 @@ _GIT_LOOKS = frozenset({"log", "status", "diff", "show", "blame", "grep", "ls-fi
 
 # What a command says is untrusted. None of these patterns looks twice at the same run of characters, so that a long one
 # takes time in proportion to its length.
-#: Where the commands of a line begin, and how what they write is told from what they only read.
+#: Where the commands of a line begin, and what separates what they write from what they only read.
 _COMMANDS = re.compile(r"[|;\n]|&&")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _REDIRECTS = re.compile(r"(?<![0-9&])>(?!&|\s*/dev/null)")
@@ -94,9 +94,9 @@ class _Reading:
         return replace(self, looked_at={**self.looked_at}, ending={**self.ending})
 
     def of(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """The episodes that looked at one of these; a path that is told from another folder is the same one."""
-        same = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
-        return tuple(dict.fromkeys(self.looked_at[path] for path in same if path in self.looked_at))
+        """The episodes that looked at one of these; a path that is relative to another folder is the same one."""
+        spellings = (other for path in paths for other in (path, *_ends(path), *self.ending.get(path, ())))
+        return tuple(dict.fromkeys(self.looked_at[path] for path in spellings if path in self.looked_at))
 
 
 @dataclass(slots=True)
@@ -249,8 +249,8 @@ def _kind(tool: str, arguments: Mapping[str, object]) -> Type | None:
 def _command(arguments: Mapping[str, object]) -> str:
     for name in ("command", "cmd", "code", "input"):
         match arguments.get(name):
-            case str(found):
-                return found[:_HEAD]
+            case str(command):
+                return command[:_HEAD]
             case [*parts]:
                 return " ".join(part for part in parts if isinstance(part, str))[:_HEAD]
     return ""
@@ -268,7 +268,7 @@ def _writes(command: str) -> bool:
     return bool(
         _REDIRECTS.search(command)
         or any("i" in options for options in _SED_OPTIONS.findall(command))
-        or any("-delete" in rest or "-exec" in rest for rest in _FIND_REST.findall(command))
+        or any("-delete" in arguments or "-exec" in arguments for arguments in _FIND_REST.findall(command))
     )
 
 

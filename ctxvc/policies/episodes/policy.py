@@ -22,7 +22,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut, latest_step
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable
+from ctxvc.policies.candidates import cost_in_prompt, old_stubs, removable, short_label
 from ctxvc.policies.episodes import derive as annotating
 from ctxvc.policies.episodes import graph as episodes
 from ctxvc.policies.episodes.graph import BULK, INTERMEDIATE, LEVELS, REASONING, Episode, Graph, Tools, is_mark
@@ -41,7 +41,7 @@ PROTOCOL = (
     "episodes that no act in the prompt builds on, of which the description stays."
 )
 
-#: What is told of many things at most, and the characters of a call's label in a stub.
+#: The most things of a list that are named, and the characters of a call's label in a stub.
 _TOLD = 4
 _LABEL = 48
 
@@ -179,7 +179,7 @@ def _present(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _of_humans(rows: tuple[Row, ...]) -> list[Row]:
-    """What humans wrote that is in the prompt."""
+    """The human messages in the prompt."""
     return [row for row in rows if row.present and is_human(row.role, row.origin)]
 
 
@@ -237,7 +237,7 @@ class _Bench(NamedTuple):
         level = episodes.leaving(view.ledger, tools)
         return _Bench(view, graph, view.ledger.by_id(), level, latest_step(view.ledger))
 
-    def going(self, episode: Episode) -> list[Row]:
+    def leaving(self, episode: Episode) -> list[Row]:
         """The blocks of an episode that may leave now."""
         return [row for block in episode.left if (row := self.rows[block]).step < self.latest]
 
@@ -283,15 +283,15 @@ def _removals(bench: _Bench, queue: Iterable[Episode]) -> Iterator[_Removal]:
     small: list[Row] = []
     titles: list[str] = []
     for episode in queue:
-        going = bench.going(episode)
+        leaving = bench.leaving(episode)
         blocked = [row for block in episode.blocks if (row := bench.rows[block]).state == "blocked" and not row.group]
-        rows = [*small, *going, *(row for row in blocked if row.step < bench.latest)]
+        rows = [*small, *leaving, *(row for row in blocked if row.step < bench.latest)]
         move = _archive(bench, rows, "; with ".join([f"{episode.title}: {_deeds(bench, episode)}", *titles]))
-        if going and move.saves > 0:
+        if leaving and move.saves > 0:
             yield _Removal(episode, (*_together(bench, episode), move), alone=not small)
             small, titles = [], []
-        elif going:
-            small += going
+        elif leaving:
+            small += leaving
             titles.append(episode.title)
 
 
@@ -320,17 +320,9 @@ def _deeds(bench: _Bench, episode: Episode) -> str:
         return episode.description
     calls = [row for block in episode.blocks if (row := bench.rows[block]).kind == "tool_use" and not is_mark(row)]
     calls.sort(key=lambda row: -bench.level(row, episode.type))  # what changed something first
-    labels = list(dict.fromkeys(_brief(row.label) for row in calls))
+    labels = list(dict.fromkeys(display.one_line(short_label(row.label, _LABEL), _LABEL) for row in calls))
     more = f" and {len(labels) - _TOLD} more" if len(labels) > _TOLD else ""
     return "; ".join(labels[:_TOLD]) + more if labels else "no calls"
-
-
-def _brief(label: str) -> str:
-    """A call's label in few characters; of a path the end tells most."""
-    tool, _, argument = label.partition(": ")
-    if len(label) > _LABEL and "/" in argument and " " not in argument:
-        return f"{tool}: …{argument[len(tool) + 3 - _LABEL :]}"
-    return display.one_line(label, _LABEL)
 
 
 def _archive(bench: _Bench, rows: list[Row], index: str) -> _Move:
@@ -355,7 +347,7 @@ def _together(bench: _Bench, episode: Episode) -> Iterator[_Move]:
 
 def _levels(bench: _Bench, episode: Episode) -> Iterator[_Move]:
     """The levels of the paper before the last, as far as there is something at each that saves."""
-    rows = bench.going(episode)
+    rows = bench.leaving(episode)
     for level in (REASONING, BULK, INTERMEDIATE):
         of_level = [row for row in rows if bench.level(row, episode.type) == level]
         if level == REASONING and of_level:
@@ -389,7 +381,7 @@ def _leaving(bench: _Bench, actions: tuple[Action, ...]) -> str:
     """Which episodes the actions take away, in words."""
     leaving = {target for action in actions for target in action.targets}
     titles = [
-        episode.title + (" in part" if any(row.id not in leaving for row in bench.going(episode)) else "")
+        episode.title + (" in part" if any(row.id not in leaving for row in bench.leaving(episode)) else "")
         for episode in bench.graph.episodes
         if not leaving.isdisjoint(episode.left)
     ]

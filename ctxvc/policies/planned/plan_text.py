@@ -48,7 +48,7 @@ FAULTS: Mapping[Fault, str] = {
 SUMMARY, PLAN = "above_conversation_summary", "gc_plan"
 #: An answer of more characters than this is no plan.
 LONGEST = 200_000
-#: Of what was left out, so many things are named; all are counted.
+#: The most dropped elements that are named; all are counted.
 NAMED = 20
 
 _DEEPEST = 16
@@ -75,8 +75,8 @@ class Entry(msgspec.Struct, frozen=True):
 class Dropped(msgspec.Struct, frozen=True):
     """Something that was left out, and its first words."""
 
-    why: Fault
-    what: str
+    fault: Fault
+    excerpt: str
 
 
 class GcPlan(msgspec.Struct, frozen=True):
@@ -140,13 +140,13 @@ def _family(target: str) -> str:
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is open. What is not `accepted` was told already, with all that is in it."""
+    """An element that is open. One that is not `accepted` was reported already, with all that is in it."""
 
     name: str
     accepted: bool
     family: str = ""
     reason: str = ""
-    words: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -161,10 +161,10 @@ class _Reader:
     closed: bool = False
     lost: bool = False
 
-    def drop(self, why: Fault, what: str) -> None:
-        self.faults[why] += 1
+    def drop(self, fault: Fault, excerpt: str) -> None:
+        self.faults[fault] += 1
         if len(self.dropped) < NAMED:
-            self.dropped.append(Dropped(why, display.one_line(what, 60)))
+            self.dropped.append(Dropped(fault, display.one_line(excerpt, 60)))
 
     def text(self, text: str) -> None:
         if self.lost or not text.strip():
@@ -173,7 +173,7 @@ class _Reader:
         if element is None or (element.name == PLAN and element.accepted):
             self.drop("text", text)
         elif element.accepted:
-            element.words.append(text)
+            element.texts.append(text)
 
     def tag(self, inside: str) -> None:
         match = _INSIDE.fullmatch(inside)
@@ -201,7 +201,7 @@ class _Reader:
 
     def _open(self, name: str, attributes: str) -> None:
         if len(self.path) >= _DEEPEST:
-            self.lost = True  # nobody means this; what is open stays open, and so there is no plan
+            self.lost = True  # not meant as a plan: what is open stays open, and so there is none
             self.drop("element", f"<{name}> is nested too deep")
             return
         around = self.path[-1] if self.path else None
@@ -254,7 +254,7 @@ class _Reader:
         element = self.path.pop()
         if not element.accepted:
             return
-        text = "".join(element.words)
+        text = "".join(element.texts)
         if name == SUMMARY:
             self.summary = display.one_line(self._plain(text), 400)
         elif name == PLAN:

@@ -15,7 +15,7 @@ from ctxvc.core.ledger.objects import ContextObject
 from ctxvc.core.plan.value import WEIGHTS, departures
 from ctxvc.core.prompt import stub
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned.objects import MovableObject, edge, results
+from ctxvc.policies.candidates import MovableObject, edge, results, short_label
 from ctxvc.policies.planned.plan_text import PLAN, SUMMARY, Entry, write
 
 #: Objects that the index lists at most, and the tokens below which a tool's object is left to its turn.
@@ -115,20 +115,13 @@ def _line(one: MovableObject, newest: int) -> str:
     _, _, name = one.object.id.partition(":")
     latest = ", of the latest turn" if one.latest else ""
     age = max(0, newest - one.rows[-1].step)
-    return f"{one.object.family} {name}  {one.tokens:,} tokens, {age} old{latest}: {_short(one.object.label)}"
-
-
-def _short(label: str) -> str:
-    """A label in few characters; of a long path the end identifies it."""
-    tool, _, argument = label.partition(": ")
-    if len(label) > _LABEL and "/" in argument and " " not in argument:
-        label = f"{tool}: …{argument[len(tool) + 3 - _LABEL :]}"
-    return stub.escaped(label, _LABEL).replace("<", "(").replace(">", ")")
+    label = stub.escaped(short_label(one.object.label, _LABEL), _LABEL).replace("<", "(").replace(">", ")")
+    return f"{one.object.family} {name}  {one.tokens:,} tokens, {age} old{latest}: {label}"
 
 
 # --- the planner that follows fixed rules
 
-#: A tool's object that was called with what one of so many newest steps called something with is in use.
+#: A tool's object is in use if one of this many newest steps has a call with the same argument.
 IN_USE = 8
 #: What may be a log has at least so many tokens and lines. So many of the largest are looked at, and the beginning of
 #: each, in characters.

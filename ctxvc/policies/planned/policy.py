@@ -21,8 +21,7 @@ from ctxvc.core.policy import Answer, Ask, Calls, Policy, Price, PromptShare, Se
 from ctxvc.core.prompt.stub import escaped
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
-from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import (
+from ctxvc.policies.candidates import (
     STEPS,
     MovableObject,
     batches,
@@ -30,6 +29,7 @@ from ctxvc.policies.planned.objects import (
     movable,
     tokens_of,
 )
+from ctxvc.policies.planned import planner
 from ctxvc.policies.planned.plan_text import FAULTS, Entry, GcPlan, parse
 
 ACTOR = "planner"
@@ -40,7 +40,7 @@ LEAST = 1_000
 #: The share of `trigger` that fixed rules aim at where there is no target.
 AIM = 0.7
 
-#: The marks where nobody sets them, and those of fixed rules in a small window: there what is always in the prompt
+#: The default marks, and those of fixed rules in a small window: there what is always in the prompt
 #: leaves so little room that a batch down to the usual target takes what the next calls need (docs/decisions/0076). A
 #: model's question needs the room from the usual trigger to the guard.
 _TRIGGER, _TARGET = 0.85, 0.6
@@ -127,7 +127,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         return ACTOR
 
     def marks(self, budget: int) -> Marks:
-        """The shares that it goes by under a budget of so many tokens."""
+        """The shares that apply, by the budget's tokens."""
         is_small = self.trigger is None and self.ask is None and budget <= _SMALL
         trigger = self.trigger if self.trigger is not None else _SMALL_TRIGGER if is_small else _TRIGGER
         target = self.target if self.target is not None else _SMALL_TARGET if is_small else _TARGET
@@ -207,7 +207,7 @@ class Planned(Policy, frozen=True, kw_only=True):
     def _plan(
         self, view: View, gc_plan: GcPlan, candidates: Sequence[MovableObject], trigger: int, *, by_rule: bool
     ) -> Plan:
-        """What a planner said as actions: in its order until the target is reached, the others for later."""
+        """A planner's actions: in its order until the target is reached, the others for later."""
         left_out = _LeftOut(gc_plan)
         older, latest = _chosen(view, gc_plan, candidates, left_out, hard=view.used > view.budget.guard)
         target = int(view.budget.effective * self.marks(view.budget.effective).target)
@@ -277,7 +277,7 @@ class _LeftOut:
         self.counts = Counter({FAULTS[why]: number for why, number in gc_plan.faults.items()})
         self.names: dict[str, list[str]] = {}
         for dropped in gc_plan.dropped:
-            self.names.setdefault(FAULTS[dropped.why], []).append(dropped.what)
+            self.names.setdefault(FAULTS[dropped.fault], []).append(dropped.excerpt)
 
     def add(self, why: str, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -378,8 +378,8 @@ def _actions(view: View, pairs: Sequence[_Chosen], *, by_rule: bool) -> list[Act
         is_tool = one.object.family != "conversation"
         blocks = tuple(row.id for row in one.rows)
         if entry.verb == "mask":
-            whole = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
-            targets = tuple(block for block in whole if is_tool or block not in alone)
+            visible_results = [row.id for row in one.rows if row.kind == "tool_result" and row.state == "visible"]
+            targets = tuple(block for block in visible_results if is_tool or block not in alone)
             actions.append(Action(verb="mask", targets=targets, index=escaped(entry.reason, 120)))
         elif entry.verb == "prune":
             pruned = tuple(block for block in blocks if block not in loaded)

@@ -162,7 +162,7 @@ def _under(
 
 
 def _results(messages: Iterable[Message]) -> Iterator[Message]:
-    """What belongs to the step before: the results of its calls."""
+    """The messages that belong to the step before: the results of its calls."""
     for message in messages:
         results = tuple(part for part in message.parts if part.kind == "tool_result")
         if results:

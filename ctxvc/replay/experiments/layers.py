@@ -74,7 +74,7 @@ def run(
     budgets: Sequence[int] = (32_000, 80_000),
     policy: str = "layered",
 ) -> LayerShares:
-    """What left under `policy` by layer, at each of these budgets."""
+    """The shares that left under `policy` by layer, at each of these budgets."""
     tokens: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
     batches: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
     reached: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}

@@ -221,7 +221,7 @@ def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) 
 
 
 def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int]) -> Run:
-    """What the prompts would cost if nothing ever left, thinking aside."""
+    """The cost of the prompts if nothing ever left, thinking aside."""
     conversation = sequence.conversation
     added = [0] * len(conversation.calls)
     for block in conversation.blocks:

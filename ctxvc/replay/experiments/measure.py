@@ -14,9 +14,8 @@ from ctxvc import policies
 from ctxvc.core.ledger.block import Message
 from ctxvc.policies.self_managed import SelfManaged
 from ctxvc.replay import standin
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.measures.cost import CacheSimulation
 from ctxvc.replay.measures.retention import OUTCOMES, UNMEASURED, Counts, Gauge, Lookup, Sums
 from ctxvc.replay.measures.uses import Use
@@ -177,7 +176,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Result(Protocol):
-    """What an experiment measured."""
+    """The measurements of an experiment."""
 
     @property
     def tables(self) -> tuple[Table, ...]:

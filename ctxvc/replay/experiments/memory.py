@@ -17,11 +17,10 @@ from ctxvc import policies
 from ctxvc.agent import ask as asking
 from ctxvc.core import display
 from ctxvc.core.ledger.block import Message
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, text_of
-from ctxvc.replay.drive import new_session
+from ctxvc.replay.drive import Bare, new_session
 from ctxvc.replay.experiments.measure import Table, evenly, interval, percent
-from ctxvc.replay.judge.data import whole_line
+from ctxvc.replay.judge.cuts import whole_line
 from ctxvc.replay.measures.anchors import stands_in, words_of
 from ctxvc.replay.measures.retention import Sums, wilson
 from ctxvc.replay.measures.uses import Use, uses
@@ -62,7 +61,7 @@ Ask = Callable[[str], str]
 
 
 class Score(Sums, frozen=True):
-    """A method with so many tokens for a question.
+    """A method with an allowance in tokens for a question.
 
     Of the strings `blanked`, `exact` stood in what was found; of those that only tools' results had (`at_risk`),
     `exact_at_risk`. `tokens` are those of all that was found. `f1` sums the F1 of the `answered` questions.
@@ -81,7 +80,7 @@ class Score(Sums, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The scores of each method at each allowance, over so many conversations."""
+    """The scores of each method at each allowance, over a number of conversations."""
 
     conversations: int
     scores: tuple[Score, ...]
@@ -127,8 +126,8 @@ def run(
     ask: Ask | None = None,
     answers: int = 40,
 ) -> Memory:
-    """The scores. `limit` conversations are pieces, evenly, 0 for all; of each so many `questions`, evenly over its
-    calls. `ask` is a model, which is asked `answers` times at most.
+    """The scores of each method. `limit` conversations are taken, evenly over all of them, 0 for all; of each so many
+    `questions`, evenly over its calls. `ask` is a model, which is asked `answers` times at most.
     """
     every = evenly(list(conversations), limit)
     scores = {(name, allowance): Score(name, allowance) for allowance in allowances for name in METHODS}
@@ -148,7 +147,7 @@ def run(
 def score(
     question: Question, evidence: str, method: str, allowance: int, *, meter: Meter, answer: str | None = None
 ) -> Score:
-    """What some evidence is worth for a question."""
+    """The score of some evidence for a question."""
     exact = [use for use in question.uses if stands_in(use.anchor, evidence)]
     return Score(
         method=method,
@@ -255,7 +254,7 @@ class Archive:
         )
 
     def evidence(self, method: str, question: Question, allowance: int) -> str:
-        """What a method finds for a question in so many tokens."""
+        """The evidence that a method finds for a question within an allowance."""
         match method:
             case "ask":
                 parts = self._looked_up(question, allowance)
@@ -277,7 +276,7 @@ class Archive:
         yield from (self._texts[table][row - 1] for (row,) in rows)
 
     def _looked_up(self, question: Question, allowance: int) -> Iterator[str]:
-        """What the tools of `ask` give: lines with the question's words, then the lines around most of them."""
+        """The evidence of `ask`'s tools: lines with the question's words, then the lines around most of them."""
         room = allowance // 2
         words_at: Counter[tuple[str, int]] = Counter()  # a block, and so many lines of it → the words that are there
         for word in question.terms[:SEARCHES]:
@@ -296,7 +295,7 @@ class Archive:
         return "" if outcome.error else display.decode(outcome.output)
 
     def _within(self, parts: Iterable[str], allowance: int) -> str:
-        """The parts as far as they fit into so many tokens, the last one cut."""
+        """The parts as far as they fit into the allowance, the last one cut."""
         pieces: list[str] = []
         for part in parts:
             cut = part[: 16 * allowance]

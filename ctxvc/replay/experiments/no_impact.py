@@ -22,9 +22,9 @@ from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.judge.cuts import Cut as LinearCut
 from ctxvc.replay.judge.cuts import Threshold, cuts_at
 from ctxvc.replay.measures.anchors import KINDS, AnchorKind
-from ctxvc.replay.measures.categories import TITLES, Category
 from ctxvc.replay.measures.cut_points import SAVING, CutPoint, CutPoints, cut_point, cut_points
 from ctxvc.replay.measures.retention import Counts
+from ctxvc.replay.measures.uses import TITLES, Category
 from ctxvc.tokens.meter import Meter
 
 NAME = "no-impact"
@@ -47,6 +47,8 @@ PAPER: Mapping[str, tuple[str, str, str, str]] = {
 }
 #: What is compared: the paper's methods, then others of ours.
 METHODS = (*PAPER, "default", "layered", "episodes:derive=on", "summary")
+#: The two of the paper's A/B.
+_PAIR = ("planned", "oldest_turn")
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -88,13 +90,11 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """Two methods at the cuts at which only one plan has no impact: by which of them more stays visible."""
+    """The methods of `_PAIR` where only one of their plans has no impact: after which of them more stays visible."""
 
     set: str
     budget: int
     share: float
-    first: str
-    second: str
     cuts: int
     disagreements: int
     first_better: int
@@ -201,8 +201,8 @@ def run(
     for name, budget, share in kinds:
         of_kind = [cut for cut in sets[name] if (cut.budget, cut.share) == (budget, share)]
         scores += [_score((name, budget, share), method, of_kind, saving) for method in methods]
-        if {"planned", "oldest_turn"} <= set(methods):
-            calibrations.append(_calibration((name, budget, share), "planned", "oldest_turn", of_kind))
+        if _PAIR[0] in methods and _PAIR[1] in methods:
+            calibrations.append(_calibration((name, budget, share), of_kind))
     return NoImpact(horizon, tuple(scores), tuple(calibrations), hard)
 
 
@@ -261,20 +261,18 @@ def _score(kind: tuple[str, int, float], method: str, cuts: Sequence[Cut], savin
     )
 
 
-def _calibration(kind: tuple[str, int, float], first: str, second: str, cuts: Sequence[Cut]) -> Calibration:
+def _calibration(kind: tuple[str, int, float], cuts: Sequence[Cut]) -> Calibration:
     by_conversation: dict[str, dict[str, CutPoint]] = {}
     for cut in cuts:
         if cut.there:
             by_conversation.setdefault(cut.conversation, {})[cut.method] = cut.there
-    both = [(own[first], own[second]) for own in by_conversation.values() if first in own and second in own]
+    both = [(own[_PAIR[0]], own[_PAIR[1]]) for own in by_conversation.values() if own.keys() >= set(_PAIR)]
     apart = [(a.dependencies.visible, b.dependencies.visible) for a, b in both if a.no_impact != b.no_impact]
     name, budget, share = kind
     return Calibration(
         set=name,
         budget=budget,
         share=share,
-        first=first,
-        second=second,
         cuts=len(both),
         disagreements=len(apart),
         first_better=sum(a > b for a, b in apart),

@@ -104,8 +104,8 @@ def run(
     sums = {(variant.name, size): Pressure(variant.name, size) for variant in variants for size in sizes}
     for conversation in evenly(able, limit):
         for size in sizes:
-            pressed, start, end = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
-            if _inserted(pressed, start, end, meter) < size:
+            pressed, start, end, tokens = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
+            if tokens < size:
                 break  # the recordings of others have no more
             lookup = Lookup(pressed, uses(pressed))
             places = [
@@ -133,9 +133,11 @@ def run(
 
 def under_pressure(
     conversation: Conversation, foreign: Iterable[Conversation], size: int, meter: Meter
-) -> tuple[Conversation, int, int]:
-    """The conversation with `size` tokens of calls and results of others in its middle, and the calls between which
-    these are: the first that has any of them before it, and the first that goes on with the conversation's own work.
+) -> tuple[Conversation, int, int, int]:
+    """The conversation with `size` tokens of calls and results of others in its middle, if they have so many.
+
+    With it the calls between which these are (the first that has any of them before it, and the first that goes on with
+    the conversation's own work), and how many tokens they have.
     """
     middle = len(conversation.calls) // 2
     later = conversation.calls[middle]
@@ -153,14 +155,7 @@ def under_pressure(
     start, end = middle, len(calls)
     calls.append(Call((*before, *remainder), later.reply))
     calls += conversation.calls[middle + 1 :]
-    return msgspec.structs.replace(conversation, calls=tuple(calls)), start, end
-
-
-def _inserted(pressed: Conversation, start: int, end: int, meter: Meter) -> int:
-    """The tokens that stand between a conversation's halves."""
-    calls = pressed.calls[start : end + 1]
-    messages = (one for this, after in pairwise(calls) for one in (this.reply, after.before[0]))
-    return sum(meter.count(part.body.decode(errors="replace")) for message in messages for part in message.parts)
+    return msgspec.structs.replace(conversation, calls=tuple(calls)), start, end, tokens
 
 
 def _foreign(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:

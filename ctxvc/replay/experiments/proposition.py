@@ -20,9 +20,8 @@ from ctxvc.core.policy import Policy
 from ctxvc.errors import CtxvcError, OverBudget, Refused
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.replay import standin
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, model_calls
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.experiments.measure import Table, interval, percent
 from ctxvc.replay.measures.retention import wilson
 from ctxvc.session.append import message
@@ -137,7 +136,7 @@ def bound(prompt_bits: float, blocks: int, bits: int) -> float:
 
 
 def random_blocks(blocks: int, bits: int, seed: int) -> tuple[str, ...]:
-    """So many strings of so many random bits, as decimal digits. The same seed, the same strings."""
+    """Strings of random bits, as decimal digits. The same seed gives the same strings."""
     chance = random.Random(seed)  # noqa: S311 - not for secrets
     digits = len(str((1 << bits) - 1))
     return tuple(f"{chance.getrandbits(bits):0{digits}}" for _ in range(blocks))

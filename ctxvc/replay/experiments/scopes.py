@@ -10,9 +10,8 @@ from ctxvc.core import display
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
 from ctxvc.policies.baselines import Keep
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Call, Conversation, text_of
-from ctxvc.replay.drive import Prompts, faults, new_session
+from ctxvc.replay.drive import Bare, Prompts, faults, new_session
 from ctxvc.replay.experiments.measure import Spliced, Table, counts_at, evenly, in_date_order, percent, spliced
 from ctxvc.replay.measures.cost import CacheSimulation
 from ctxvc.replay.measures.retention import Counts, Gauge, Lookup

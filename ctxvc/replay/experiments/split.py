@@ -9,9 +9,8 @@ from datetime import datetime
 import msgspec
 
 from ctxvc import policies
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation
-from ctxvc.replay.drive import Prompts, drive, new_session
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.experiments.measure import Table, change
 from ctxvc.replay.measures.retention import Sums
 from ctxvc.tokens.meter import Meter

@@ -16,7 +16,7 @@ import msgspec
 
 from ctxvc.replay.results.file import LineFile
 
-#: An answer of more characters than this is none.
+#: The most characters of a usable answer.
 LONGEST = 20_000
 
 _Score = Annotated[float, msgspec.Meta(ge=0, le=5)]
@@ -101,11 +101,6 @@ def verdict(answer: str, blocks: Collection[str]) -> Verdict:
     if culprit and culprit.target_id not in blocks:
         raise Unusable(f"its culprit {culprit.target_id!r} is not a block that left")
     return own
-
-
-def choice(answer: str) -> Choice:
-    """A judge's choice between two plans. Raises: Unusable."""
-    return parsed(answer, Choice)
 
 
 # --- records
@@ -195,7 +190,7 @@ class RecordFile(LineFile[Record]):
 
 
 def _key(record: Record) -> tuple[str | int, ...]:
-    """What a record is of, its answer aside."""
+    """The key of a record: its question, not its answer."""
     match record:
         case Judgement():
             about = record.policy

@@ -1,10 +1,13 @@
 """Cuts of a conversation: where something has to leave under a budget, and what each policy's plan would take there.
 
-Source: Self-GC, arXiv:2607.00692: all methods plan at the same cuts, on the linear prompt.
+Source: Self-GC, arXiv:2607.00692: all methods plan at the same cuts, on the linear prompt. In a question to a model,
+recorded content is one JSON object a line, which can neither end its line nor look like a line of ours.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -19,16 +22,45 @@ from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.view import View
 from ctxvc.policies.baselines import Keep
-from ctxvc.replay.bare import Bare
 from ctxvc.replay.conversation import Conversation, Prompt
-from ctxvc.replay.drive import Prompts, drive, new_session
-from ctxvc.replay.judge.data import line
+from ctxvc.replay.drive import Bare, Prompts, drive, new_session
 from ctxvc.replay.measures.cut_points import SAVING, cut_point
 from ctxvc.replay.measures.retention import Lookup
 from ctxvc.replay.measures.uses import uses
 from ctxvc.tokens.meter import Meter
 
-#: Calls from a cut on that are its future: so many at the least, and as many as are shown.
+#: A text of more characters than this is shown without its middle.
+LONGEST = 16_000
+
+# What JSON does not escape and a reader does not see: controls, marks of direction, tags, lone surrogates.
+_UNSEEN = re.compile(
+    "[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
+)
+
+
+def line(**fields: object) -> str:
+    """A line of data as `whole_line`, but a long `text` loses its middle, which `omitted` counts."""
+    present = dict(fields)
+    text = present.get("text")
+    if isinstance(text, str) and len(text) > LONGEST:
+        half = LONGEST // 2
+        present |= {"text": text[:half], "omitted": len(text) - 2 * half, "end": text[-half:]}
+    return whole_line(**present)
+
+
+def whole_line(**fields: object) -> str:
+    """A line of data; fields that are empty are left out."""
+    present = {name: value for name, value in fields.items() if value not in ("", None)}
+    written = json.dumps(present, ensure_ascii=False, separators=(",", ":"))
+    return _UNSEEN.sub(lambda match: json.dumps(match.group())[1:-1], written)
+
+
+def section(title: str, lines: Iterable[str]) -> str:
+    """A heading with its lines; `none` stands for no lines."""
+    return "\n".join([f"## {title}", *(list(lines) or ["none"])])
+
+
+#: The calls after a cut that are its future: the fewest, and the most that are shown.
 LEAST_FUTURE, FUTURE = 5, 10
 #: A cut whose prompt exceeds the budget by more than this factor is left out: one message did that.
 _FAR_OVER = 1.25
@@ -63,7 +95,7 @@ class Cut:
         return self.threshold.budget
 
     def planned(self, policy: Policy) -> Rehearsal | None:
-        """What the policy would do here under the budget; None if nothing."""
+        """The policy's plan here under the budget; None if it would do nothing."""
         view = replace(self.view, budget=Budget(window=self.budget), handles=True)
         return rehearse(view, policy.propose(view)) or None
 
@@ -73,7 +105,7 @@ class Cut:
         return self.prompts.prompt(self.call, view)
 
     def text(self, slot: Slot) -> str:
-        """What a model reads in a piece of the prompt; nothing of images."""
+        """The text of a piece of the prompt; none of images."""
         number = self.prompts.numbers.get(slot.row.id)
         if slot.show == "text":
             return slot.text

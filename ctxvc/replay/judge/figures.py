@@ -1,4 +1,4 @@
-"""The figures of records: pure sums over them, so that whoever has the file can work them out again."""
+"""The figures of records: pure sums, which can be worked out again from the file alone."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def perceived(records: Iterable[Record]) -> list[Perceived]:
 
 
 def _newest(records: Iterable[Judgement]) -> Iterable[Judgement]:
-    """Of the records of one plan, as where the question was worded otherwise once, the newest."""
+    """The newest record of each plan: its question may have been worded otherwise before."""
     return {(record.model, _cut(record), record.policy): record for record in records}.values()
 
 

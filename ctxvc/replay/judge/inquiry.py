@@ -11,17 +11,17 @@ import msgspec
 from ctxvc.core.policy import Policy
 from ctxvc.replay.judge.answer import (
     KEPT,
+    Choice,
     Estimate,
     Judgement,
     Preference,
     Record,
     RecordFile,
     Unusable,
-    choice,
+    parsed,
     verdict,
 )
-from ctxvc.replay.judge.cuts import Cut, Sample, sample
-from ctxvc.replay.judge.data import section
+from ctxvc.replay.judge.cuts import Cut, Sample, sample, section
 from ctxvc.replay.judge.perception import questions
 
 #: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.
@@ -50,7 +50,7 @@ class Inquiry:
         self.records: list[Record] = []
 
     def has_room(self, questions: int) -> bool:
-        """Whether so many questions more may be asked."""
+        """Whether this many more questions may be asked."""
         self.wanting = questions if questions > self.left else 0
         return not self.wanting
 
@@ -140,7 +140,7 @@ def _preference(inquiry: Inquiry, first: Sample, second: Sample) -> Preference:
     return inquiry.put(
         Preference,
         question_on_two(a, b),
-        lambda answer: {"choice": choice(answer)},
+        lambda answer: {"choice": parsed(answer, Choice)},
         **_place(first),
         first=first.policy,
         second=second.policy,

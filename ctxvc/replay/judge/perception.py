@@ -18,12 +18,11 @@ from ctxvc.core.view.dashboard import Dashboard, Line, dashboard
 from ctxvc.core.view.model_dashboard import full_text
 from ctxvc.core.view.view import costs
 from ctxvc.replay.judge.answer import Quantity, Unusable, parsed
-from ctxvc.replay.judge.cuts import Cut
-from ctxvc.replay.judge.data import line, section, whole_line
+from ctxvc.replay.judge.cuts import Cut, line, section, whole_line
 
-#: Blocks of fewer tokens are not wording about.
+#: Blocks of fewer tokens are not asked about.
 SMALLEST = 50
-#: The larger of a pair has at most so many times the tokens of the smaller: the paper's hard subset.
+#: The largest ratio of the tokens of a pair, the larger to the smaller: the paper's hard subset.
 CLOSE = 2
 #: Characters of a passage that is quoted.
 _SHORTEST, _QUOTED = 24, 120
@@ -70,7 +69,7 @@ class Question(msgspec.Struct, frozen=True):
 def questions(cut: Cut) -> Iterator[Question]:
     """One question for each quantity that the prompt of a cut allows, without the dashboard and with it.
 
-    Which blocks are wording about is settled by a fixed hash.
+    A fixed hash settles which blocks are asked about.
     """
     slots = [slot for slot in outline(cut.view.ledger) if cut.text(slot)]
     # Of a call its arguments as they are sent, which are what is counted.

@@ -1,1 +1,1 @@
-"""What a replay is measured by: pure functions of a conversation, its prompts and their uses."""
+"""The measures of a replay: pure functions of a conversation, its prompts and their uses."""

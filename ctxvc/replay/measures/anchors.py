@@ -199,7 +199,7 @@ def _of_dotted(piece: str) -> Iterator[tuple[str, AnchorKind]]:
 
 
 def _of_word(word: str) -> Iterator[tuple[str, AnchorKind]]:
-    """Of a word, hyphens allowed."""
+    """The anchors in a word, hyphens allowed."""
     word = word.strip("-")
     digits = sum(map(str.isdigit, word))
     letters = any(map(str.isalpha, word))

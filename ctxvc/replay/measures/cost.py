@@ -19,7 +19,7 @@ Extra = Literal["planner", "summariser", "recovery"]
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """Of a token, relative to one of fresh input. `seconds` is how long a cached beginning lives after its last use."""
+    """Prices of a token, relative to fresh input. `seconds` is how long a cached beginning lives after its last use."""
 
     cached: float = 0.1
     written: float = 1.25
@@ -33,7 +33,7 @@ PRICES = Prices()
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False):
-    """What the calls cost with a prefix cache, in tokens at the price of uncached input.
+    """The cost of the calls with a prefix cache, in tokens at the price of uncached input.
 
     `prompts` are the conversation's own calls; `keep` is what these cost if nothing ever leaves. What comes on top of
     `prompts` stands apart: calls of a `planner` and a `summariser`, the `recovery` that the stand-in asked for, and
@@ -90,7 +90,7 @@ class CacheSimulation:
         return cached
 
     def _expired(self, time: float | None) -> bool:
-        """Whether what is cached is too old to be read."""
+        """Whether the cache has expired."""
         return time is not None and self._time is not None and time - self._time > PRICES.seconds
 
     def ask(self, extra: Extra, *, cached: int = 0, fresh: int = 0, written: int = 0, output: int = 0) -> float:

@@ -15,8 +15,8 @@ import msgspec
 
 from ctxvc.replay.conversation import Prompt
 from ctxvc.replay.measures.anchors import AnchorKind
-from ctxvc.replay.measures.categories import Category
 from ctxvc.replay.measures.retention import LOST, ROUTED, VISIBLE, Counts, Gauge, Lookup, wilson
+from ctxvc.replay.measures.uses import Category
 
 #: The paper counts plans that save this share of the prompt.
 SAVING = 0.3
@@ -63,7 +63,7 @@ def cut_point(
     search: bool = True,
     unreachable: Collection[int] = frozenset(),
 ) -> CutPoint:
-    """What the plan does that makes `after` of `before`, both prompts of one call.
+    """The effect of the plan that makes `after` of `before`, both prompts of one call.
 
     Of a use that several later replies make, the first counts. `horizon` bounds how many calls, from the cut's own on,
     are its future.

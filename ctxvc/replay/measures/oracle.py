@@ -49,7 +49,9 @@ def oracle(
     and texts leave only where a prompt without old results is still over the budget: oldest first, as a guard does it.
     """
     future = _Future(conversation, uses, tokens, results_only=results_only)
-    return iter(_best(future, _Room.of(budget, high, low, overhead)).prompts)
+    room = _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
+    best = max((_Run(future, room, order) for order in ORDERS), key=lambda run: (run.kept, run.kept_at_risk))
+    return iter(best.prompts)
 
 
 class _Order(NamedTuple):
@@ -74,13 +76,9 @@ class _Room(NamedTuple):
     low: int
     overhead: int
 
-    @staticmethod
-    def of(budget: int, high: float, low: float, overhead: int) -> _Room:
-        return _Room(budget=budget, high=int(budget * high), low=int(budget * low), overhead=overhead)
-
 
 class _Future:
-    """What is to come in a conversation: its blocks by the call that first sees them, and its uses.
+    """The future of a conversation: its blocks by the call that first sees them, and its uses.
 
     Uses of one call that the same blocks meet are one, with the sum of their weights. `of` are the uses that a block
     meets, in order, `at` those of a call, `came` how many tokens have come in by a call, `opens` whether a human speaks
@@ -117,10 +115,6 @@ class _Future:
             self.at[call].append(use_number)
             for number in holders:
                 self.of[number].append(use_number)
-
-
-def _best(future: _Future, room: _Room) -> _Run:
-    return max((_Run(future, room, order) for order in ORDERS), key=lambda run: (run.kept, run.kept_at_risk))
 
 
 def _may_leave(block: Block) -> bool:
@@ -242,7 +236,7 @@ class _Run:
                     self._remove(number)
 
     def _value(self, number: int) -> float:
-        """What is lost, per token, if a block of the prompt leaves."""
+        """The loss, per token, if a block of the prompt leaves."""
         future, meeting = self.future, self._meeting
         if not self._to_come(number):
             return 0.0

@@ -15,8 +15,7 @@ import msgspec
 from ctxvc.core import display
 from ctxvc.replay.conversation import Block, Conversation, Prompt
 from ctxvc.replay.measures.anchors import KINDS, AnchorIndex, AnchorKind, stands_in, words_of
-from ctxvc.replay.measures.categories import CATEGORIES, Category
-from ctxvc.replay.measures.uses import Use
+from ctxvc.replay.measures.uses import CATEGORIES, Category, Use
 
 Outcome = Literal["visible", "routed", "searchable", "recoverable", "lost"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -35,12 +34,12 @@ SHORTEST = 4
 QUERIES = 8
 #: The beginning of a long command by which it can be known.
 COMMAND = 40
-#: What a text of up to so many characters holds is kept for other runs, which mostly have the same stubs.
+#: The anchors of a text of up to this many characters are kept for other runs, which mostly have the same stubs.
 CACHED = 1_000
 
 
 class Lookup:
-    """What is worked out of a conversation and its uses once, for all the runs that are measured by them."""
+    """What all runs share that are measured by a conversation's uses, computed once."""
 
     def __init__(self, conversation: Conversation, uses: Sequence[Use]) -> None:
         self.uses = tuple(uses)
@@ -58,7 +57,7 @@ class Lookup:
         #: The anchors, by place.
         self.texts = list(places)
         self._index = AnchorIndex(self.texts, Counter(word for anchor in self.texts for word in words_of(anchor)))
-        self._held: dict[str, frozenset[int]] = {}
+        self._anchors_of: dict[str, frozenset[int]] = {}
         self._words: dict[str, frozenset[str]] = {}
         self._names = [_names(block) for block in self.blocks]
         self._named: dict[tuple[int, str], bool] = {}
@@ -71,11 +70,11 @@ class Lookup:
 
     def anchors_in(self, text: str) -> frozenset[int]:
         """The places of the anchors that stand in a text."""
-        anchors = self._held.get(text)
+        anchors = self._anchors_of.get(text)
         if anchors is None:
             anchors = frozenset(self._index.places(text))
             if len(text) <= CACHED:
-                self._held[text] = anchors
+                self._anchors_of[text] = anchors
         return anchors
 
     def vocabulary(self, text: str) -> frozenset[str]:
@@ -177,8 +176,8 @@ def _names(block: Block) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in (name, name.replace("[", "(").replace("]", ")"))))
 
 
-class _HeldAnchors:
-    """What the texts of the prompt at hand hold.
+class _TextAnchors:
+    """The anchors in the texts of the current prompt.
 
     A text is searched for all anchors when it comes, if it is short, else when it stands in a second prompt: a long one
     is mostly a dashboard, which is another in the next. Until then it is searched for the anchors that are asked for.
@@ -223,8 +222,8 @@ class Gauge:
         self._lookup = lookup
         self._archive = archive
         self._search = archive and search
-        self._parts = _HeldAnchors(lookup)
-        self._texts = _HeldAnchors(lookup)
+        self._parts = _TextAnchors(lookup)
+        self._texts = _TextAnchors(lookup)
         self._words: frozenset[str] | None = None  # of the texts at hand, where they were asked for
         self._outcomes = bytearray([UNMEASURED]) * len(lookup.uses)
 

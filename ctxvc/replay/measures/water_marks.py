@@ -12,8 +12,8 @@ import msgspec
 from ctxvc.core.plan.guard import LOW_WATER
 from ctxvc.core.policy import Policy
 from ctxvc.core.view.budget import Budget, Ladder
-from ctxvc.policies import Composed
 from ctxvc.policies.baselines import Clear, Keep, Mask, Skeleton, Summary, Window
+from ctxvc.policies.composed import Composed
 from ctxvc.policies.default import Default
 from ctxvc.policies.episodes.policy import Episodes
 from ctxvc.policies.heuristics import Heuristic
@@ -70,8 +70,8 @@ def _up(share: float) -> float:
 def _shares(policy: Policy, ladder: Ladder, budget: int) -> tuple[float, float]:
     match policy:
         case Default():
-            most = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
-            return policy.trigger * most, policy.low(budget) * most
+            factor = min(policy.ceiling / budget, 1.0) if policy.ceiling and budget else 1.0
+            return policy.trigger * factor, policy.low(budget) * factor
         case Layered():  # its second layer: the third begins only where that was not enough
             return policy.clear or ladder.clear, policy.low_water
         case Planned():  # with a model, `target` is what the rules aim at that stand for it

@@ -92,7 +92,7 @@ class Above(msgspec.Struct, frozen=True):
 
 
 def above(results: Iterable[Result], points: float = POINTS) -> list[Above]:
-    """Of policies that kept to their budgets, the highest first.
+    """The policies that kept to their budgets, the highest first.
 
     A greedy rule that keeps blocks whole or not at all is no strict bound: of a preview it would have to keep the whole
     block, and for one giant result it lets much go.

@@ -1,22 +1,24 @@
 """A results file: one result a line, in any order while a run goes on, sorted once it is through.
 
-What stands in it is not done again, so a run that was killed goes on where it was.
+What stands in it is not done again, so a run that was killed goes on where it was. As a Parquet table it has a row a
+result, and a column for each field of a group, as in `tokens.peak`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 import ctxvc.replay
-from ctxvc.errors import BadInput, Conflict, Refused
+from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
 from ctxvc.replay.results.result import SCHEMA, Options, Result, decode
 from ctxvc.store import files
 
@@ -111,7 +113,7 @@ class ResultFile(LineFile[Result]):
     """The results file at `path`, which may be new; `version` is that of the code that would add to it.
 
     Enter `alone` before: of two that write to one file, each would take the other's newest line for the rest of a kill.
-    Raises: BadInput if the file is none of results; Refused if another version made them.
+    Raises: BadInput if the file is not one of results; Refused if another version made them.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -163,3 +165,38 @@ def _schema(line: bytes) -> str:
     except (msgspec.DecodeError, RecursionError):
         return ""
     return str(value.get("schema", "")) if isinstance(value, dict) else ""
+
+
+#: Fields whose keys are of no fixed number: they are columns of JSON texts.
+_MAPPINGS = frozenset({"events", "dropped", "kinds", "failures"})
+
+
+def check_parquet() -> None:
+    """Raises: Refused if pyarrow is not installed."""
+    try:
+        importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise Refused("a Parquet table needs the extra `parquet`", hint="pip install 'ctxvc[parquet]'") from error
+
+
+def write_parquet(results: Iterable[Result], path: Path) -> None:
+    """Writes the table in one step. Raises: Refused without pyarrow, CtxvcError if the file cannot be written."""
+    check_parquet()
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    table = arrow.Table.from_pylist([dict(_columns(msgspec.to_builtins(result))) for result in results])
+    try:
+        parquet.write_table(table, str(path))
+    except OSError as error:
+        raise CtxvcError(
+            f"cannot write {path}: {error.strerror or error}", hint="check the folder's permissions"
+        ) from error
+
+
+def _columns(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if name in _MAPPINGS:
+            yield name, msgspec.json.encode(value, order="sorted").decode()
+        elif isinstance(value, dict):
+            yield from _columns(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

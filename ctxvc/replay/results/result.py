@@ -1,4 +1,4 @@
-"""What a replay of one conversation under one policy and one budget measured, as a line of a results file.
+"""The measurements of a replay under one policy and one budget, as a line of a results file.
 
 A line has what was counted; shares, means and ratios are worked out from it, so that results can be added up.
 """
@@ -41,7 +41,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class Options(msgspec.Struct, frozen=True, gc=False):
-    """What a replay was told besides policy and budget.
+    """The settings of a replay besides policy and budget.
 
     With `store` each step went through a store, else through the engine alone. `bare` took board, recover and search
     away. `model` is the model that policies asked, empty for none.

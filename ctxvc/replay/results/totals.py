@@ -82,23 +82,22 @@ def totals(results: Iterable[Result]) -> list[Totals]:
     return [_total(policy, budget, group) for (policy, budget), group in groups.items()]
 
 
+#: The counts of a result that totals add up.
+_SUMMED = ("calls", "failed", "over", "invalid", "prefix_breaks", "recoveries", "store_bytes")
+
+
 def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
     return Totals(
         policy=policy,
         budget=budget,
         conversations=len(results),
-        calls=sum(result.calls for result in results),
-        failed=sum(result.failed for result in results),
-        over=sum(result.over for result in results),
-        invalid=sum(result.invalid for result in results),
+        **{name: sum(getattr(result, name) for result in results) for name in _SUMMED},
         tokens=Tokens(
             peak=max(result.tokens.peak for result in results),
             total=sum(result.tokens.total for result in results),
             keep=sum(result.tokens.keep for result in results),
         ),
         cost=Cost(*(math.fsum(getattr(result.cost, part) for result in results) for part in Cost.__struct_fields__)),
-        prefix_breaks=sum(result.prefix_breaks for result in results),
-        recoveries=sum(result.recoveries for result in results),
         retention=sum((result.retention for result in results), Split()),
         oracle=sum((result.oracle for result in results), Visible()),
         belady=sum((result.belady for result in results), Visible()),
@@ -107,7 +106,6 @@ def _total(policy: str, budget: int, results: Sequence[Result]) -> Totals:
         failures=_splits(result.failures for result in results),
         events=_events(results),
         dropped=_summed(result.dropped for result in results),
-        store_bytes=sum(result.store_bytes for result in results),
         timing=_timing(results),
         stand_in=", ".join(sorted({result.stand_in for result in results if result.stand_in})),
         model=", ".join(sorted({result.options.model for result in results if result.options.model})),

@@ -31,6 +31,11 @@ class Unreadable(Exception):
         self.id = id
 
 
+def blob_id(data: bytes) -> bytes:
+    """The id of a blob of these bytes, 20 bytes."""
+    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).digest()
+
+
 def damage(error: Exception) -> str:
     """A description of an error from reading an object: `missing from the store` or `damaged`."""
     return "missing from the store" if isinstance(error, KeyError) else "damaged"

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ctxvc.agent import retell
+from ctxvc.agent import run
 from ctxvc.policies import parse
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
@@ -41,14 +41,14 @@ def made(project: Path) -> Path:
     with create(project / FOLDER) as store:
         (outcome,) = import_paths(store, [DEMO], name="recorded", final=True)
         assert not outcome.error, outcome.error
-        turns = retell.recorded(Session(StoredSession.open(store, "recorded")))
+        turns = run.recorded(Session(StoredSession.open(store, "recorded")))
     store_path = project / FOLDER
     with Session.open(store_path, "demo", model="claude-sonnet-4-5", budget=14_000, policy=parse("default")) as session:
-        retell.play(session, turns, Silent())
+        run.play(session, turns, Silent())
         departed = next(row.id for row in session.ledger().rows() if row.state in ("archived", "blocked"))
         session.recover(departed)
         session.note("the test needs a fixed clock")
-        retell.play(session, turns, Silent())
+        run.play(session, turns, Silent())
     ctxvc(project, "--session", "demo", "report", "-o", "page.html")
     return project / "page.html"
 

@@ -16,7 +16,7 @@ from ctxvc.core.ledger.objects import BULKY, objects
 from ctxvc.core.plan import Action, Plan, View, rehearse
 from ctxvc.core.plan.protected import protected
 from ctxvc.core.scope import first_counters, inherited
-from ctxvc.policies.planned.objects import movable, results
+from ctxvc.policies.candidates import movable, results
 from tests.making.generated import Sizes, conversations, next_view, numbered, worked_on
 
 

@@ -88,7 +88,7 @@ def test_what_is_not_in_the_schema_is_named_and_dropped(said: str | bytes, why: 
     read = parse(said, KNOWN)
     assert read.entries == ()
     assert read.faults[why] >= 1  # type: ignore[index]
-    assert any(one.why == why and named in one.what for one in read.dropped)
+    assert any(one.fault == why and named in one.excerpt for one in read.dropped)
 
 
 def test_what_is_wrong_or_comes_again_is_dropped_alone_and_the_rest_stands() -> None:
@@ -145,7 +145,7 @@ def test_a_billion_laughs_are_not_expanded() -> None:
 def test_hostile_text_is_read_to_its_end_and_little_is_said_of_it(said: str) -> None:
     """In the square of its length, it would take minutes."""
     read = parse(said, KNOWN)
-    assert len(read.dropped) <= NAMED and all(len(one.what) <= 60 for one in read.dropped)
+    assert len(read.dropped) <= NAMED and all(len(one.excerpt) <= 60 for one in read.dropped)
     assert len(read.entries) <= 1 and len(read.summary) <= 400
 
 

@@ -18,10 +18,10 @@ from ctxvc.core.policy import Answer
 from ctxvc.core.prompt.request import request
 from ctxvc.core.view.budget import Budget
 from ctxvc.errors import BadInput
+from ctxvc.policies.candidates import STEPS, movable
 from ctxvc.policies.composed import after
 from ctxvc.policies.heuristics import ToolPrune
 from ctxvc.policies.planned import planner
-from ctxvc.policies.planned.objects import STEPS, movable
 from ctxvc.policies.planned.plan_text import Entry, parse, write
 from ctxvc.policies.planned.policy import Planned
 from tests.policies.cases import Talk, rows, survives, working

@@ -264,7 +264,7 @@ def test_ablations_are_measured_on_the_same_uses() -> None:
 
 def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
     base, other = work("billing", 12), work("orders", 40)
-    pressed, start, end = pressure.under_pressure(base, [other], 3_000, Meter(None))
+    pressed, start, end, _ = pressure.under_pressure(base, [other], 3_000, Meter(None))
     assert start == 6 and len(pressed.calls) == len(base.calls) + end - start
     for before, after in pairwise(pressed.calls):  # every call has its result in the next
         asked = [part.call for part in before.reply.parts if part.call]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ctxvc.agent import file_list
+from ctxvc.agent import files as agent_files
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, Damaged, NotFound, Refused
 from ctxvc.recording import git_hooks, places
@@ -338,8 +338,8 @@ def test_no_command_runs_what_a_project_names(hostile: Path, mark: Path, command
 
 def test_nothing_that_asks_a_project_runs_what_it_names(hostile: Path, mark: Path) -> None:
     for ask in (
-        lambda root: file_list.below(root, root),
-        file_list.top,
+        lambda root: agent_files.below(root, root),
+        agent_files.top,
         lambda root: code_history.changed(root, "HEAD"),
         lambda root: code_history.changed(root, MISSING),
         lambda root: code_history.patch_id(root, "HEAD"),
@@ -360,8 +360,8 @@ def test_nothing_that_asks_a_project_runs_what_it_names(hostile: Path, mark: Pat
 def test_a_hostile_project_is_read_all_the_same(hostile: Path) -> None:
     assert git.of_project(hostile, "blame", "--porcelain", "--", "code.txt")
     assert code_history.changed(hostile, "HEAD") == [".gitattributes", "code.txt"]
-    assert file_list.below(hostile, hostile) == {".gitattributes", "code.txt"}
-    assert file_list.top(hostile) == hostile
+    assert agent_files.below(hostile, hostile) == {".gitattributes", "code.txt"}
+    assert agent_files.top(hostile) == hostile
 
 
 def test_more_filters_than_can_be_switched_off_are_not_asked(hostile: Path, mark: Path) -> None:
