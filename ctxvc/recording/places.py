@@ -115,7 +115,7 @@ def write_sealed(store: Path, path: Path, data: bytes) -> None:
 
 
 def sealed(store: Path, path: Path, limit: int = LONGEST) -> bytes:
-    """The data that this machine wrote to `path`, at most `most` bytes. Raises: FileNotFoundError if there is none, or
+    """The data that this machine wrote to `path`, at most `limit` bytes. Raises: FileNotFoundError if there is none, or
     another machine wrote it."""
     name = path.relative_to(store).as_posix()
     try:

@@ -330,7 +330,7 @@ class ManagedConversation(Conversation):
     # --- the history as the model saw it
 
     def _items(self, prompt: Prompt, redacted: Prompt, count: int | None = None) -> list[Item]:
-        """The history for the model: the first `most` of the client's messages, by default all, and what passed aside.
+        """The history for the model: the first `count` of the client's messages, by default all, and what passed aside.
 
         The prints are those of `redacted`.
         """

@@ -94,7 +94,7 @@ class Recorder:
             acknowledge(Managed())
 
     def wait(self, limit: int) -> None:
-        """Returns once at most `most` bytes wait."""
+        """Returns once at most `limit` bytes wait."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting <= limit)
 
