@@ -79,12 +79,13 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
 
 
 def check_files(path: Path, marks: Mapping[bytes, bytes]) -> None:
-    """Raises: Refused if a name or file that a purge does not change, such as `config`, has some of the content."""
+    """Raises: Refused if a name or file that a purge does not change, such as `config`, has some of the content, or is
+    too large to be searched."""
     scrub = Scrub(marks=marks)
     for file in files(path):
         where = file.relative_to(path)
         ours = where.parts[0] in _CLEARED or where.parts[:2] in _REPLACED or where.name in _CLEARED
-        if not ours and scrub.has(os.fsencode(where) + b"\n" + file.read_bytes()):
+        if not ours and scrub.has(os.fsencode(where) + b"\n" + contained.read(path, str(where))):
             raise Refused(f"{file} has some of it, and a purge does not change that file", hint=_hint(path, where))
 
 

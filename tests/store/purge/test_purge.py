@@ -341,6 +341,12 @@ def test_what_is_not_ours_to_change_or_borrowed_from_elsewhere_stops_it(filled: 
     git(filled, "config", "remote.origin.url", f"https://me:{SECRET}@example.org/x.git")
     with pytest.raises(Refused, match="config has some of it"):
         erase(filled, SECRET)
+    (filled / "hooks").mkdir(exist_ok=True)
+    (filled / "hooks" / "huge").touch()
+    os.truncate(filled / "hooks" / "huge", 1 << 40)
+    with pytest.raises(Refused, match="huge has more than"):
+        erase(filled, "what nothing has")
+    (filled / "hooks" / "huge").unlink()
 
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "other.git")], check=True)
     (filled / "objects" / "info").mkdir(exist_ok=True)
