@@ -13,7 +13,8 @@ import click
 import msgspec
 
 from ctxvc import errors
-from ctxvc.cli.answers.shared import Answer, Item, LogItem
+from ctxvc.cli.answers.commits import LogItem
+from ctxvc.cli.answers.shared import Answer, Item
 from ctxvc.cli.app import Command, global_options
 from ctxvc.cli.command_list import COMMANDS, SECTIONS
 from ctxvc.cli.commands.help import PACKAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import shutil
@@ -38,11 +39,20 @@ _HOSTS = _TESTS / "hosts"
 #: Copies to a folder what a function builds in one; built once.
 Copied = Callable[[Callable[[Path], object], Path], Path]
 
+#: The seconds that a test has without a mark `timeout`. A thread for each test, as pytest-timeout has, took a fifth of
+#: what it costs to run one; a signal is no way out of `with Popen`, which waits for a process that does not end.
+_SECONDS = 300
+
 #: Where the tests' folders are made if there is so much room, in bytes: to bring a file to a disk takes no time there.
 _MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 
 
+#: The file that stderr is when no test captures it.
+_STDERR = pytest.StashKey[int]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(2)
     if config.getoption("--hypothesis-profile", None) in (None, "same"):
         # Else numbers and words of all 600 sources are tried too: each process parses them, and a change to any of them
         # changes the examples of all tests.
@@ -58,6 +68,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where no test of a host is wanted, none is loaded: each of several processes would do it."""
     return True if collection_path == _HOSTS and "not hosts" in config.option.markexpr else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that hangs ends its process, with the stacks of all threads on stderr."""
+    mark = item.get_closest_marker("timeout")
+    faulthandler.dump_traceback_later(mark.args[0] if mark else _SECONDS, exit=True, file=item.config.stash[_STDERR])
+    result = yield
+    faulthandler.cancel_dump_traceback_later()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

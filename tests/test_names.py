@@ -49,7 +49,7 @@ BOUNDS: dict[str, int] = {
     "known": 3,
     "least": 18,
     "left": 2,
-    "listed": 43,
+    "listed": 42,
     "made": 6,
     "missing": 20,
     "most": 17,

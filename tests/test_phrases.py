@@ -11,7 +11,7 @@ from string import Formatter
 import ctxvc
 from ctxvc.agent.tools.definitions import TOOLS
 from ctxvc.agent.tools.phrases import hint
-from ctxvc.cli import phrases
+from ctxvc.cli.output import hint_of, message_of
 from ctxvc.errors import CtxvcError, Phrase, render
 from ctxvc.phrases import COMMAND_LINE, MODEL, NEEDED_TOOLS, PYTHON, READER
 from tests.test_architecture import every_node, of_command_line, parsed
@@ -85,11 +85,11 @@ def test_an_error_says_the_same_in_the_words_of_each_surface() -> None:
     plain = CtxvcError("no room: {0}", hint="free some {space}")
 
     assert (str(error), error.hint) == ("/home in a sandbox would expose the whole home folder", "pass it as text")
-    assert phrases.message(error) == "--bind /home would expose the whole home folder"
-    assert phrases.hint(error) == "pass it with -m"
+    assert message_of(error) == "--bind /home would expose the whole home folder"
+    assert hint_of(error) == "pass it with -m"
     assert hint(error) == "pass it in the call"
-    assert phrases.message(plain) == str(plain) == "no room: {0}"
-    assert phrases.hint(plain) == plain.hint == hint(plain) == "free some {space}"
+    assert message_of(plain) == str(plain) == "no room: {0}"
+    assert hint_of(plain) == plain.hint == hint(plain) == "free some {space}"
 
 
 def test_a_phrase_is_a_value() -> None:

@@ -193,16 +193,16 @@ def below(start: Path, root: Path) -> set[str]:
     Outside any repository, `root` counts as one, and hidden files are left out. A nested repository's files are listed
     by its own rules. Raises: Refused without git.
     """
-    listed = _listed(start, exclude=FOLDER)
-    if listed is None:
+    names = _listed(start, exclude=FOLDER)
+    if names is None:
         with tempfile.TemporaryDirectory() as bare:
             for name in ("objects", "refs"):
                 (Path(bare) / name).mkdir()
             (Path(bare) / "HEAD").write_text("ref: refs/heads/main\n")
             at = (f"--git-dir={bare}", f"--work-tree={root}")
-            listed = _listed(start, exclude=".*", at=at) or []
-    files = {name for name in listed if not name.endswith("/")}
-    inner = {*listed} - files - ({"./"} if start == root else set())
+            names = _listed(start, exclude=".*", at=at) or []
+    files = {name for name in names if not name.endswith("/")}
+    inner = {*names} - files - ({"./"} if start == root else set())
     return files.union(*({name + path for path in below(start / name, start / name)} for name in inner))
 
 

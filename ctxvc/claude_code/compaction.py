@@ -1,8 +1,8 @@
 """The host's compaction, replaced by a policy's plan.
 
-The host asks before it compacts, with its messages; the answer is the messages of a smaller prompt. The plan behind it
-is pending until the host's transcript shows that the answer was installed: only then is it committed. An answer that
-was not installed is dropped, with the reason. docs/decisions/0044-compaction-in-a-host.md says why.
+Before it compacts, the host sends its messages; the answer is the messages of a smaller prompt. The plan stays pending
+until the host's transcript shows that the answer was installed, and only then is committed; otherwise it is dropped,
+with the reason (docs/decisions/0044-compaction-in-a-host.md).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ctxvc.claude_code.event import main_file
 from ctxvc.claude_code.installed import transcript_of
 from ctxvc.core import variables
 from ctxvc.core.hosts.message import HostMessage, ToolResult, ToolUse
@@ -39,35 +40,35 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 
-#: The event by which the host's extension asks.
+#: The event with which the host's extension asks for an answer.
 EVENT = "SessionCompact"
-#: The trigger of a compaction that a person typed, and of one that is made ahead of time: the host may take that much
-#: later, or never.
+#: The triggers of a compaction that a person typed, and of one made ahead of time, which the host may install much
+#: later or never.
 _MANUAL = "manual"
 _AHEAD = "precompute"
-#: A plan that waits for the host is never due by itself.
+#: The size above which a plan that waits for the host is due: never by itself.
 _NEVER = 1 << 40
-#: The most messages, and characters of a text in one, that are read: the host's own bound, and a generous one.
+#: The most messages (the host's own bound), and the most characters of a text, that are read.
 _MOST = 4_096
 _LONGEST = 16 << 20
-#: Seconds that the transcript may lag behind the host's messages, and between two looks at it.
+#: Seconds to wait for a transcript behind the host's messages, and between two looks at it.
 _LAG = 0.4
 _PAUSE = 0.02
-#: Lines of the host's own that a person's command left among the messages.
+#: The host's lines that a person's command leaves among the messages.
 _COMMANDS = re.compile(
     r"\s*(?:<command-name>/compact\b|<local-command-stdout>\s*Compacted|<local-command-caveat>|<local-command-stdout>\s*</)"
 )
-#: What the host puts in a message that had nothing but thinking.
+#: The host's text in a message that had only thinking.
 _NOTHING = "(no content)"
 _S = TypeVar("_S", bound=msgspec.Struct)
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class Outcome(NamedTuple):
-    """A compaction as a person is told of it: tokens before and after, the number of blocks that left, its seconds.
+    """A compaction for the person: tokens before and after, the number of blocks that left, the seconds it took.
 
-    `beside_summary` is its cost as a multiple of that of the host's own summary; 0 where no person chose between the
-    two, or the host does not tell the size of a small prompt.
+    `beside_summary` is its cost as a multiple of that of the host's own summary; 0 if no person chose between the two,
+    or the size of a small prompt is unknown.
     """
 
     before: int
@@ -78,9 +79,9 @@ class Outcome(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a person has set for this host: the policy, the target in tokens (0: as pays), patterns of files that stay.
+    """The person's settings for this host: the policy, the target in tokens (0: as pays), patterns of files that stay.
 
-    `always` compacts also where the host's own summary is cheaper; `off` never. `line` words a compaction for the
+    `always` compacts even if the host's own summary is cheaper, `off` never compacts. `line` words an outcome for the
     person.
     """
 
@@ -93,9 +94,9 @@ class Choice(NamedTuple):
 
 
 class CompactionEvent(NamedTuple):
-    """A compaction that the host asks for. `agent` is the sub-agent whose conversation it is, if it is one's.
+    """The host's request for a compaction. `agent` is the sub-agent whose conversation it is; empty for the main one.
 
-    `tokens` is the size of the newest prompt as the provider counted it; 0 if the host does not tell.
+    `tokens` is the provider's count of the newest prompt; 0 if unknown.
     """
 
     session: str
@@ -113,7 +114,7 @@ class CompactionEvent(NamedTuple):
 
 
 class _Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """A rehearsal, less its ledger. `stood` is how its blocks were before it, `next_group` the next group's number."""
+    """A rehearsal without its ledger. `stood` has the earlier `_position` of its blocks, `next_group` is a number."""
 
     plan: Plan
     stood: Mapping[str, str]
@@ -129,8 +130,8 @@ class _Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that waits for the host: the plan, and all that its commit needs.
 
-    `digests` are of the messages that were given, in order, `offset` is the transcript's size then; `stubs` are the
-    texts of ours that were given, with what they stand for. `transcript` is the file's path; older answers lack it.
+    `digests` are those of the answered messages, in order; `offset` is the transcript's size at the time. `stubs` maps
+    our texts in the answer to their groups. `transcript` is the file's path, empty in older answers.
     """
 
     plan: str
@@ -147,7 +148,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host's prompt is without since its newest compaction: ranges of blocks; and the stubs in it."""
+    """The ranges of blocks that a host's prompt lacks since its newest compaction, and the stubs in it."""
 
     absent: tuple[str, ...] = ()
     stubs: Mapping[str, str] = {}
@@ -159,11 +160,11 @@ def answer(
     chosen: Callable[[Mapping[str, str]], Choice],
     opened: Store | None = None,
 ) -> bytes:
-    """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person; or the reason to
-    `skip` it, for which nothing is compacted; or that to `decline`, for which the host compacts by itself. Never fails:
-    errors are logged, and decline.
+    """The answer for the host's extension, as JSON: `messages` to install and a `line` for the person; or a reason to
+    `skip` the compaction; or a reason to `decline`, after which the host compacts by itself. Never fails: errors are
+    logged, and decline.
 
-    `chosen` gives what the person has set; `opened` is the store, where it is open already.
+    `chosen` returns the person's settings; `opened` is the store if it is already open.
     """
     store: Path | None = None
     try:
@@ -184,7 +185,7 @@ def answer(
             return _answer(own, event, transcript, choice, started)
     except Refused as error:
         return _declined(str(error))
-    # The boundary: whatever goes wrong here, the host compacts by itself.
+    # The boundary: after any error the host compacts by itself.
     except Exception as error:
         if store:
             log.note(store, EVENT, log.describe(error))
@@ -198,7 +199,7 @@ def _declined(reason: str) -> bytes:
 def _answer(store: Store, event: CompactionEvent, transcript: Path, choice: Choice, started: float) -> bytes:
     """Raises: CtxvcError, OSError."""
     _await(transcript, event.messages)
-    main = _main(transcript)
+    main = Path(main_file(str(transcript)))
     ends = settle(store, str(main))
     follower = Follower(store, main, FORMAT)
     for outcome in follower.take(closes=True, subagent=transcript.stem if event.agent else "", ends=ends):
@@ -249,9 +250,9 @@ def _compaction(session: Session, event: CompactionEvent, transcript: Path, choi
 
 
 def _unchanged(session: Session, event: CompactionEvent, transcript: Path, compacted: Compaction) -> bytes:
-    """The answer where nothing would leave: a person is told why; a host that needs room compacts by itself.
+    """The answer if nothing can leave the prompt: the reason, for a person.
 
-    Raises: Refused.
+    Raises: Refused if the host needs the room, so that it compacts by itself.
     """
     if compacted.target >= compacted.before:
         reason = f"its {compacted.before:,} recorded tokens are within the target of {compacted.target:,}"
@@ -271,14 +272,14 @@ def _unchanged(session: Session, event: CompactionEvent, transcript: Path, compa
 
 
 def _in_hosts_tokens(compacted: Compaction, tokens: int) -> Compaction:
-    """The compaction with the provider's count of the prompt before it, and what that becomes without what leaves."""
+    """The compaction with the provider's count of the prompt before it, and the same less what leaves."""
     if not tokens:
         return compacted
     return replace(compacted, before=tokens, after=max(compacted.after, tokens - compacted.before + compacted.after))
 
 
 def is_own(message: HostMessage) -> bool:
-    """Whether the host wrote the message for itself: the person's command, its output, or nothing at all."""
+    """Whether the host wrote the message for itself: a person's command, its output, or an empty message."""
     return message.empty or (
         not (message.tool_uses or message.tool_results)
         and (message.text.strip() == _NOTHING or (message.role == "user" and bool(_COMMANDS.match(message.text))))
@@ -286,7 +287,7 @@ def is_own(message: HostMessage) -> bool:
 
 
 def _put(session: Session, event: CompactionEvent, transcript: Path, compacted: Compaction) -> None:
-    """Writes down the plan as pending, and what its commit needs. The one before it was not installed."""
+    """Writes the plan as pending, with what its commit needs, and drops the one before, which was not installed."""
     store, rehearsal = session.store.path, compacted.rehearsal
     drop(session.stored, str(transcript), "the host compacted again without it")
     reason = f"{event.trigger} compaction in {FORMAT}, once it is installed there"
@@ -342,7 +343,7 @@ def _encoded(compacted: Compaction, line: str) -> bytes:
 
 
 def parsed(data: bytes) -> CompactionEvent | None:
-    """The event; None if it is none. Whatever in it has another form than the host's is left out."""
+    """The event; None for any other value. Fields of an unexpected form are left out."""
     value = wire.parsed(data, dict)
     if value is None or not isinstance(value.get("messages"), list):
         return None
@@ -388,7 +389,7 @@ def _results(values: Any) -> Iterator[ToolResult]:
 
 
 def encoded_message(message: HostMessage) -> dict[str, Any]:
-    """A message as the host's extension interface takes it, without a name: it writes all of them anew."""
+    """A message for the host's extension interface, without a handle, since the host writes all messages anew."""
     value: dict[str, Any] = {
         "role": message.role,
         "text": message.text,
@@ -402,7 +403,7 @@ def encoded_message(message: HostMessage) -> dict[str, Any]:
 
 
 def digest(message: HostMessage) -> str:
-    """What tells a message again when the host has written it down: its text, and the ids of calls and results."""
+    """A checksum by which a message is recognised in the transcript: of its text, calls and results."""
     calls = [use.id for use in message.tool_uses]
     results = [(result.id, result.text) for result in message.tool_results]
     value = json.dumps([message.role, message.text.strip(), calls, results])
@@ -413,7 +414,7 @@ def digest(message: HostMessage) -> str:
 
 
 def _transcript(env: Mapping[str, str], event: CompactionEvent) -> Path | None:
-    """The file of the conversation; None if the host keeps none."""
+    """The transcript of the conversation; None if there is none."""
     main = transcript_of(env, event.session)
     if main is None or not event.agent:
         return main
@@ -421,13 +422,8 @@ def _transcript(env: Mapping[str, str], event: CompactionEvent) -> Path | None:
     return own if own.exists() else None
 
 
-def _main(transcript: Path) -> Path:
-    """The session's own transcript, also of a sub-agent's."""
-    return transcript.parents[1].with_suffix(".jsonl") if transcript.parent.name == "subagents" else transcript
-
-
 def _await(transcript: Path, messages: Sequence[HostMessage]) -> None:
-    """Waits until the transcript has the newest message, which the host may write late, but not long."""
+    """Waits shortly for the newest message to be in the transcript, which the host may write late."""
     key = next((message.key for message in reversed(messages) if message.key), "")
     until = time.monotonic() + _LAG
     while key and not _has(transcript, key) and time.monotonic() < until:
@@ -451,12 +447,10 @@ def _session_of(store: Store, source: str) -> str:
 
 
 def settle(store: Store, transcript: str) -> dict[Path, int]:
-    """Commits the pending compactions of a session that the host has installed, its sub-agents' too, and drops those
-    that it has not.
+    """Commits the pending compactions that the host installed in a session and its sub-agents, and drops the others.
 
-    What a transcript does not tell yet, waits: gives these files with the size to which they were read. Who records
-    them now must read no further, since a boundary behind it is to find the plan committed. Raises: CtxvcError,
-    OSError.
+    Returns the transcripts that do not decide it yet, with the size to which each was read. Whoever records them now
+    must read no further: a boundary after that must find the plan committed. Raises: CtxvcError, OSError.
     """
     main = Path(transcript)
     files = [main, *sorted((main.with_suffix("") / "subagents").glob("agent-*.jsonl"))]
@@ -470,16 +464,17 @@ def settle(store: Store, transcript: str) -> dict[Path, int]:
 
 
 def settle_all(store: Store) -> dict[Path, int]:
-    """Settles every compaction that waits in the store, for whoever is about to read transcripts, or to change blocks:
-    the plan comes before the host's boundary, and before what takes it back. What another writer is at is left to them.
-    Gives what `settle` does. Raises: CtxvcError, OSError.
+    """Settles all pending compactions of the store, before transcripts are read or blocks are changed.
+
+    A plan must be committed before the host's boundary, and before anything that takes it back. Sessions of another
+    writer are left out. Returns what `settle` does. Raises: CtxvcError, OSError.
     """
     undecided: dict[Path, int] = {}
     for name in contained.names(store.path, places.ANSWERS):
         pending = _unpacked(store.path, store.path / places.ANSWERS / name, Pending)
         if pending and pending.transcript:
             with suppress(Conflict):
-                undecided |= settle(store, str(_main(Path(pending.transcript))))
+                undecided |= settle(store, main_file(pending.transcript))
     return undecided
 
 
@@ -489,7 +484,7 @@ def read_pending(store: Path, transcript: str) -> Pending | None:
 
 
 def _settle(store: Store, transcript: Path, pending: Pending) -> bool:
-    """Whether the transcript has told what became of the answer."""
+    """Commits or drops a pending compaction; returns False if the transcript does not decide it yet."""
     installed = _was_taken(transcript, pending)
     if installed is None:
         return False
@@ -508,10 +503,10 @@ def _settle(store: Store, transcript: Path, pending: Pending) -> bool:
 
 
 def _was_taken(transcript: Path, pending: Pending) -> bool | None:
-    """Whether the transcript shows the answer installed; None if it does not tell yet.
+    """Whether the host installed the answer, by its transcript; None if that does not decide it yet.
 
-    A boundary with our messages behind it says yes; another boundary says no, and so does a reply without one, unless
-    the compaction was made ahead of time.
+    It did if a boundary is followed by our messages; it did not if other messages follow, or if a reply comes without
+    a boundary, unless the compaction was made ahead of time.
     """
     expected = iter(pending.digests)
     upcoming = next(expected, "")
@@ -547,7 +542,7 @@ def _entries(transcript: Path, offset: int) -> Iterator[dict[str, Any]]:
 
 
 def _written(entry: Mapping[str, Any]) -> HostMessage | None:
-    """A line of the transcript as a message of the host; None if it is none."""
+    """The host message in a line of the transcript; None if there is none."""
     match entry:
         case {"type": "user" | "assistant" as role, "message": {"content": content}}:
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -574,7 +569,7 @@ def _of_blocks(role: Any, blocks: Iterable[Any]) -> HostMessage:
 
 
 def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
-    """Commits the plan as it was given to the host; where that is not possible any more, as far as it is."""
+    """Commits the plan as the host installed it, or as much of it as is still possible."""
     store = stored.store.path
     changes = pending.changes
     session = Session(stored, actor=changes.plan.actor)
@@ -605,12 +600,12 @@ def _commit(stored: StoredSession, transcript: Path, pending: Pending) -> None:
 
 
 def _position(row: Row) -> str:
-    """How a block stands in the prompt, to see whether that has changed."""
+    """A block's content, state and group, to see whether they changed."""
     return f"{row.sha256[:12]} {row.state} {row.group}"
 
 
 def drop(stored: StoredSession, transcript: str, why: str) -> None:
-    """Drops the answer that waits for the host, if there is one, with the reason."""
+    """Drops the answer that waits for the host, if there is one, and logs the reason."""
     store = stored.store.path
     pending = read_pending(store, transcript)
     if pending is None:
@@ -637,7 +632,7 @@ def _packed(value: msgspec.Struct) -> bytes:
 
 
 def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
-    """What this machine wrote there; None if there is nothing."""
+    """The value in a file that this machine sealed; None if there is none."""
     try:
         return msgspec.json.decode(zlib.decompress(places.sealed(store, path)), type=kind)
     except (FileNotFoundError, zlib.error, msgspec.DecodeError):
@@ -645,8 +640,10 @@ def _unpacked(store: Path, path: Path, kind: type[_S]) -> _S | None:
 
 
 def warm(stored: StoredSession) -> None:
-    """Counts what is new in the current scope, so that the next compaction in this process need not, nor load what it
-    counts with. Raises: CtxvcError."""
+    """Counts what is new in the current scope and loads the counter, to make the next compaction of this process fast.
+
+    Raises: CtxvcError.
+    """
     session = Session(stored)
     session.view()
     session.store.redaction.of(session.name)

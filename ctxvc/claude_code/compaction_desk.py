@@ -1,7 +1,7 @@
-"""Where a compaction that the host asks for is handed to the recorder, which has all that it takes in memory.
+"""Hands the host's requests for compactions to the recorder, which has everything for them in memory.
 
-The hook leaves the event as a file; whoever removes that file answers. The recorder does so at once if it is free;
-after a moment without it the hook takes the event back, and answers by itself.
+The hook leaves the event as a file; whoever removes the file answers. A free recorder does so at once; after a moment
+the hook takes the event back and answers it itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FOLDER = "ctxvc/hooks/compactions"
 _ANSWER = ".answer"
 #: The most bytes of an event and of an answer.
 _MOST = 64 << 20
-#: Seconds that a recorder may let an event wait; that an answer may take; between two looks; after which an event is of
-#: a host that has gone on.
+#: Seconds that a recorder has to take an event; that an answer may take; between two looks; after which the host no
+#: longer waits for an event.
 _CLAIM = 0.4
 _ANSWERED = 8.0
 _PAUSE = 0.01
@@ -35,7 +35,7 @@ _STALE = 15.0
 
 
 def answer(data: bytes, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bytes:
-    """The answer to the host's event, as `compaction.answer` gives it: from the recorder where one is at work."""
+    """`compaction.answer` for the host's event, from the recorder if one runs."""
     event = _parsed(data)
     store = places.store(Path(folder), env) if isinstance(folder := event.get("folder"), str) and folder else None
     if store and not variables.is_recording_off(env) and hook.runs(store):
@@ -56,7 +56,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _from_recorder(store: Path, data: bytes, env: Mapping[str, str]) -> bytes | None:
-    """The recorder's answer; None if it is not free, or has ended while there is time left."""
+    """The recorder's answer; None if it is busy, or ended while there is time left."""
     name = f"{FOLDER}/{time.time_ns():020}-{os.getpid()}"
     path, reply = store / name, store / f"{name}{_ANSWER}"
     head = {"time": time.time(), "CLAUDE_CONFIG_DIR": env.get("CLAUDE_CONFIG_DIR", "")}
@@ -77,7 +77,7 @@ def _from_recorder(store: Path, data: bytes, env: Mapping[str, str]) -> bytes | 
 
 
 def serve(store: Store, env: Mapping[str, str], chosen: Callable[[Mapping[str, str]], Choice]) -> bool:
-    """Answers the events that wait, as the recorder; returns whether there were any. Raises: OSError, Refused."""
+    """Answers the waiting events, as the recorder; returns whether there were any. Raises: OSError, Refused."""
     from ctxvc.claude_code import compaction
 
     served = False

@@ -1,4 +1,4 @@
-"""The conversation that a program of ours runs in, by what the host says of it: never the newest by chance."""
+"""The conversation in which the host runs a program of ours, as the host names it: never a guess."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ctxvc.recording import places
 from ctxvc.store.read.session_name import by_recency
 from ctxvc.store.store import Store
 
-#: In what the host says of a call of a tool: the id of the call.
+#: The field with the call's id in the host's metadata of a tool call.
 _CALL = "claudecode/toolUseId"
 #: The recordings' format, and the variable in which the host names one.
 ((_FORMAT, _NAME),) = SESSIONS.items()
-#: Seconds that a call waits for the recorder, if its conversation has only begun, and if there is something new in it.
+#: Seconds that a call waits for the recorder in a new conversation, and in one of which something is still to be read.
 _PATIENCE, _FRESH = 5.0, 1.0
 _NAMED = 5
 
@@ -33,11 +33,11 @@ def of_environment(store: Store, env: Mapping[str, str]) -> str:
 def of_call(
     store: Store, meta: Mapping[str, Any], env: Mapping[str, str], patience: float = _PATIENCE
 ) -> tuple[str, str]:
-    """The session in which a tool was called, and the scope if it is a sub-agent's; empty if the host says nothing.
+    """The session in which a tool was called, and the scope of a sub-agent that called it; empty if none is named.
 
-    `meta` is what it says of the call, which a hook has written down; else it is what it says to the whole server. A
-    sub-agent's scope may not be recorded yet. What the conversation had before the call is recorded, if the recorder is
-    at work and not late. Raises: NotFound if the conversation is not recorded.
+    `meta` is the host's metadata of the call, whose caller a hook has noted; otherwise `env` decides. Waits up to
+    `patience` seconds for the recorder to read what came before the call; the scope may still be missing then. Raises:
+    NotFound if the conversation is not recorded.
     """
     call = meta.get(_CALL)
     transcript, agent = _caller(store.path, call) if isinstance(call, str) and call else ("", "")
@@ -50,7 +50,8 @@ def of_call(
         session = store.session_of(_FORMAT, conversation)
         recorded = session and (not scope or scope in store.tips(session))
         limit = min(patience, _FRESH) if recorded else patience
-        if time.monotonic() - start > limit or not _waits(store.path, conversation):
+        pending = (Path(request.transcript).stem for _, request in requests.pending(store.path))
+        if time.monotonic() - start > limit or conversation not in pending:
             break
         time.sleep(0.02)
     if session:
@@ -70,7 +71,7 @@ def has_begun(env: Mapping[str, str]) -> bool:
 
 
 def _caller(store: Path, call: str) -> tuple[str, str]:
-    """The transcript and the sub-agent that a hook named for a call; empty where none did."""
+    """The transcript and the sub-agent that a hook noted for a call; both empty if none did."""
     path = places.call(store, call)
     try:
         caller = places.sealed(store, path).decode("utf-8", "replace")
@@ -79,8 +80,3 @@ def _caller(store: Path, call: str) -> tuple[str, str]:
     places.remove(store, path)
     transcript, _, agent = caller.partition("\0")
     return transcript, agent
-
-
-def _waits(store: Path, conversation: str) -> bool:
-    """Whether the recorder still has to read that conversation."""
-    return any(Path(request.transcript).stem == conversation for _, request in requests.pending(store))

@@ -12,7 +12,7 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import Refused
 from ctxvc.recording import places
 
-#: Events after which a transcript has something new → the field with the reason.
+#: Events after which a transcript has new lines → the field with the reason.
 RECORDED = {
     "SessionStart": "source",
     "UserPromptSubmit": "",
@@ -27,9 +27,9 @@ RECORDED = {
     "PostCompact": "trigger",
     "SessionEnd": "reason",
 }
-#: Events whose message for the person the host shows.
+#: Events for which the host shows a message to the person.
 SHOWN = frozenset(RECORDED) - {"PreCompact", "PostCompact", "SessionEnd"}
-#: The tools of ours whose calls a hook announces, so that the server knows which conversation they are made in.
+#: Our tools, whose calls a hook announces, so that the server knows the conversation that they come from.
 OURS = "mcp__(plugin_ctxvc_store|ctxvc)__.*"
 #: Characters of a hook's text that the host adds to the context; the model sees only the beginning of longer texts.
 MOST = 10_000
@@ -39,20 +39,20 @@ UNFINISHED = (
 )
 #: The end of that text if the rest cannot be recorded: why.
 MISSING = "\nWhat came after that is not recorded and cannot be recovered: "
-#: Characters of the text for whoever summarises the conversation.
+#: Characters of the text for the summariser of the conversation.
 NAMED = 3_000
-#: Characters of the text on the session before it that a new session is given.
+#: Characters of the text for a new session on the one before.
 OFFERED = 2_000
 
 
 #: Characters of a sub-agent's id.
 _LONGEST_ID = 200
-#: Seconds after which a host has installed what it was given, or never will.
+#: Seconds after which a host has installed our prompt, or never will.
 _FRESH = 60.0
 
 
 class HookEvent(NamedTuple):
-    """An event of the host: its name, the transcript's path, the session's folder, and all fields as they came."""
+    """An event of the host: its name, the transcript's path, the session's folder, and all fields unchanged."""
 
     event: str
     transcript: str
@@ -76,7 +76,7 @@ def parsed(data: bytes, event: str) -> HookEvent | None:
 def request(event: HookEvent) -> Request | None:
     """The request to the recorder; None if there is nothing to record.
 
-    A SubagentStop without an agent type counts as nothing: it is one of the host's own attempts at a summary.
+    A SubagentStop without an agent type is ignored: it is one of the host's own attempts at a summary.
     """
     if event.event not in RECORDED or not event.transcript:
         return None
@@ -84,30 +84,29 @@ def request(event: HookEvent) -> Request | None:
     detail = detail if isinstance(detail, str) else ""
     if event.event == "SubagentStop" and not detail:
         return None
-    return Request(event.event, _main_file(event.transcript), detail[:100])
+    return Request(event.event, main_file(event.transcript), detail[:100])
 
 
-def _main_file(transcript: str) -> str:
-    """The session's own transcript, also if a hook inside a sub-agent names the sub-agent's."""
+def main_file(transcript: str) -> str:
+    """The session's own transcript, also for a sub-agent's."""
     path = Path(transcript)
     return f"{path.parent.parent}.jsonl" if path.parent.name == "subagents" else transcript
 
 
 def caller(event: HookEvent) -> bytes:
-    """Who makes the call that an event announces, for the server of our tools: the session's transcript, and the id of
-    the sub-agent that makes it, if one does."""
+    """The caller of the call that an event announces: the session's transcript, and the sub-agent's id or nothing."""
     agent = event.fields.get("agent_id")
     agent = agent[:_LONGEST_ID] if isinstance(agent, str) else ""
-    main = _main_file(event.transcript)
+    main = main_file(event.transcript)
     if not agent and main != event.transcript:
         agent = Path(event.transcript).stem.removeprefix("agent-")
     return f"{main}\0{agent}".encode()
 
 
 def handed_back(store: Path, transcript: str, seconds: float) -> str:
-    """The recorder's text for the model after a compaction, waited for up to `seconds`; empty if it does not come.
+    """The recorder's text for the model after a compaction; empty if it does not come within `seconds`.
 
-    It is given once: the file is removed.
+    Removes the file: the text is returned once.
     """
     path = places.handoff(store, transcript)
     until = time.monotonic() + seconds
@@ -124,7 +123,7 @@ def handed_back(store: Path, transcript: str, seconds: float) -> str:
 
 
 def is_installing(store: Path, transcript: str) -> bool:
-    """Whether the host has just been given a prompt of ours to install."""
+    """Whether the host was just sent a prompt of ours to install."""
     try:
         moment = float(places.sealed(store, places.compacted(store, transcript)))
     except (FileNotFoundError, ValueError):
@@ -135,21 +134,22 @@ def is_installing(store: Path, transcript: str) -> bool:
 def so_far(store: Path, transcript: str, reason: str = "") -> str:
     """The text for the model after a compaction while the recorder is still at work; empty if nothing is recorded yet.
 
-    `reason` is why the rest cannot be recorded, if it cannot.
+    `reason` says why the rest cannot be recorded; empty if it can.
     """
-    try:
-        text = places.sealed(store, places.so_far(store, transcript)).decode("utf-8", "replace")
-    except (OSError, Refused):
-        return ""
-    return text + (f"{MISSING}{one_line(reason, 300)}" if reason else UNFINISHED)
+    text = _text(store, places.so_far(store, transcript))
+    return "" if text is None else text + (f"{MISSING}{one_line(reason, 300)}" if reason else UNFINISHED)
 
 
 def summariser(store: Path, transcript: str) -> str:
-    """The text for whoever summarises the conversation; empty if nothing is recorded yet."""
+    """The text for the summariser of the conversation; empty if nothing is recorded yet."""
+    return _text(store, places.summariser(store, transcript)) or ""
+
+
+def _text(store: Path, path: Path) -> str | None:
     try:
-        return places.sealed(store, places.summariser(store, transcript)).decode("utf-8", "replace")
+        return places.sealed(store, path).decode("utf-8", "replace")
     except (OSError, Refused):
-        return ""
+        return None
 
 
 def trouble(reason: str) -> str:
@@ -161,7 +161,7 @@ def trouble(reason: str) -> str:
 
 
 def context(event: str, text: str, person: str = "") -> bytes:
-    """The answer that gives `text` to the model and `person` to the person; empty if both are."""
+    """The hook's answer with `text` for the model and `person` for the person; empty if both are."""
     answer: dict[str, object] = {"systemMessage": person} if person else {}
     if text:
         answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": text[:MOST]}

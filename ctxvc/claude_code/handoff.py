@@ -1,6 +1,6 @@
-"""Texts for a model on content that it cannot see any more: after a compaction, and at the start of a new session.
+"""Texts for a model on content that it no longer sees: after a compaction, and at the start of a new session.
 
-They are facts, each with a handle that resolves. All of them come from a recording, so each is escaped to one line.
+They are facts, each with a handle that resolves. Since they come from a recording, each is escaped to one line.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _NOTES = 0.35
 _WORDS = 0.25
 _NOTE = 600
 _LINE = 200
-#: The share for earlier compactions; the most lines that are looked into for a part; and handles of damaged blocks.
+#: The share for earlier compactions; the most lines of a part, and handles of damaged blocks, that are considered.
 _EARLIER = 0.15
 _MOST_LINES = 120
 _DAMAGED = 20
-#: What a summary has in its own words.
+#: The kinds of blocks that a summary restates in its own words.
 _NOT_NAMED = ("thinking", "assistant", "user", "system", "tool_use", "note", "dashboard")
-#: The least size of a truncated output's whole, in bytes: hosts do not truncate shorter ones.
+#: The least bytes of a truncated output: hosts do not truncate shorter ones.
 _CUT = 30_000
 
 Body = Callable[[Row], bytes]
 
 
 def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
-    """The notes, the human messages, and the handles of the blocks that the host's compactions took out of the prompt.
+    """The notes, the human messages, and the handles of blocks that the host's compactions removed from the prompt.
 
-    At most `limit` characters; lines that do not fit are counted. What the store lacks is not offered. Empty if nothing
-    is recorded yet.
+    At most `limit` characters; lines that do not fit are counted. Damaged blocks are left out. Empty if nothing is
+    recorded yet.
     """
     group = _newest(ledger)
     removed = [row for row in ledger.rows() if (row.group == group.id if group else row.present and row.kind != "note")]
@@ -56,13 +56,13 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
     there = _There(body)
     page = _Page(limit, head)
-    page.part("Notes, newest last:", _notes(ledger, body), _NOTES, newest=True)
+    page.part("Notes, newest last:", _notes(ledger, body), _NOTES)
     spoken = [row for row in ledger.rows() if _spoken(row) and (row in removed or not row.present)]
-    page.part("First human message:", _lines(filter(there, spoken[:1])), _WORDS, newest=True)
+    page.part("First human message:", _lines(filter(there, spoken[:1])), _WORDS)
     later = filter(there, spoken[1:][-_MOST_LINES:])
-    page.part("Human messages:", _lines(later), _WORDS, newest=True, of=len(spoken) - 1)
+    page.part("Human messages:", _lines(later), _WORDS, of=len(spoken) - 1)
     earlier = [one for one in _compactions(ledger) if group is None or one.id != group.id]
-    page.part("Earlier compactions:", [_group(one) for one in earlier], _EARLIER, newest=True)
+    page.part("Earlier compactions:", [_group(one) for one in earlier], _EARLIER)
     results = [row for row in removed if row.kind not in ("thinking", "assistant", "user", "system", "tool_use")]
     largest = filter(there, sorted(results, key=_weight, reverse=True)[:_MOST_LINES])
     page.chosen(
@@ -77,17 +77,17 @@ def after_compaction(ledger: Ledger, body: Body, limit: int = MOST) -> str:
     return page.text
 
 
-def for_summariser(ledger: Ledger, limit: int = NAMED) -> str:
-    """What a summary of the conversation should go on naming: handles that resolve after it; empty if there are none.
+def for_summariser(ledger: Ledger) -> str:
+    """The handles that a summary of the conversation should name, so that they can be read later; empty for none.
 
-    At most `limit` characters.
+    At most `NAMED` characters.
     """
     calls = {row.id: row for row in ledger.rows() if row.kind == "tool_use"}
     rows = [row for row in ledger.rows() if row.present and row.kind not in _NOT_NAMED]
     if not rows:
         return ""
     page = _Page(
-        limit,
+        NAMED,
         [
             "Every block of this conversation is recorded under a handle such as B17@3fa9c1, by which it can be read "
             "again after the summary. Where the summary mentions one of the following, name its handle, exactly as "
@@ -98,8 +98,8 @@ def for_summariser(ledger: Ledger, limit: int = NAMED) -> str:
     return page.text
 
 
-def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
-    """This session's notes, last prompt and removed blocks, for a new session; at most `limit` characters."""
+def at_startup(ledger: Ledger, body: Body) -> str:
+    """This session's notes, last prompt and removed blocks, for a new session; at most `OFFERED` characters."""
     source = ledger.meta.source
     title = f", {stub.escaped(source.title, 100)}" if source and source.title else ""
     name = f"{ledger.meta.session}/{ledger.meta.scope}"
@@ -109,21 +109,21 @@ def at_startup(ledger: Ledger, body: Body, limit: int = OFFERED) -> str:
             f"{len(ledger)} blocks. `ctxvc recover B17 --session {ledger.meta.session}` reads a block of it."
         ),
     ]
-    page = _Page(limit, head)
+    page = _Page(OFFERED, head)
     spoken = [row for row in ledger.rows() if _spoken(row)]
     notes = _notes(ledger, body)
     if not (spoken or notes):
         return ""
-    page.part("Its notes, newest last:", notes, 0.6, newest=True)
-    page.part("Last human message:", _lines(spoken[-1:]), 0.3, newest=True)
+    page.part("Its notes, newest last:", notes, 0.6)
+    page.part("Last human message:", _lines(spoken[-1:]), 0.3)
     away = [row for row in ledger.rows() if row.stub and not row.present and not row.group]
     groups = [_group(group) for group in ledger.groups.values() if not group.group]
-    page.part("Removed from its prompt:", [*groups, *_lines(away)], 1.0, newest=True)
+    page.part("Removed from its prompt:", [*groups, *_lines(away)], 1.0)
     return page.text
 
 
 class _Page:
-    """A text of at most `limit` characters, to which only lines are added that fit."""
+    """A text of at most `limit` characters; lines that do not fit are not added."""
 
     def __init__(self, limit: int, head: Sequence[str]) -> None:
         self.limit = limit
@@ -131,34 +131,34 @@ class _Page:
 
     @property
     def room(self) -> int:
-        # Less the space for a line that counts the others, and for the last one.
+        # Without the space for a line that counts the others, and for the last one.
         return self.limit - len(self.text) - 160
 
     def line(self, text: str) -> None:
         if len(self.text) + 1 + len(text) <= self.limit:
             self.text += f"\n{text}"
 
-    def part(self, title: str, lines: Sequence[str], share: float, *, newest: bool, of: int = 0) -> None:
-        """A titled list that takes at most `share` of the room that is left; of more lines the newest.
+    def part(self, title: str, lines: Sequence[str], share: float, *, of: int = 0) -> None:
+        """Adds a titled list of the newest lines that fit into `share` of the remaining room.
 
-        `of` is how many there are in all, if not all are given.
+        `of` is the number of all lines, if more than `lines`.
         """
         room = int(self.room * share) - len(title) - 2
         fitting: list[str] = []
-        for line in reversed(lines) if newest else lines:
+        for line in reversed(lines):
             if room < len(line) + 1:
                 break
             room -= len(line) + 1
             fitting.append(line)
         if fitting:
             older = max(of, len(lines)) - len(fitting)
-            page_lines = [*([f"(+{older} older)"] if older else []), *(reversed(fitting) if newest else fitting)]
+            page_lines = [*([f"(+{older} older)"] if older else []), *reversed(fitting)]
             self.line("\n".join(["", title, *page_lines]))
 
     def chosen(self, title: str, lines: Mapping[int, tuple[int, str]], of: int) -> None:
-        """The lines of the largest that fit, in their own order; `of` is how many there are in all.
+        """Adds the lines of the largest items that fit, in their own order.
 
-        `lines`: number → size, line.
+        `lines`: number → size, line. `of` is the number of all items.
         """
         room = self.room - len(title) - 2
         fit: list[int] = []
@@ -176,7 +176,7 @@ class _Page:
 
 
 class _There:
-    """Whether the store has a block's body, whole. `missing` are the handles of those that it has not."""
+    """Whether the store has a block's body undamaged; `missing` collects the handles of those that it lacks."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -227,7 +227,7 @@ def _lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _line(row: Row, call: Row | None = None) -> str:
-    """A row as a line; for a result with the arguments of its call."""
+    """A row as a line; a result with the arguments of its call."""
     source = f"{row.kind} of {stub.escaped(row.tool, 40)}" if row.tool else row.kind
     label = stub.escaped(stub.arguments(call) or row.label, 100)
     size = display.human_bytes(row.bytes) + (" shown, kept whole" if truncation.whole(row) else "")

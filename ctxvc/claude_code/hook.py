@@ -1,4 +1,4 @@
-"""A hook's work: the host's event becomes a request to the recorder, and the answer for the host comes back.
+"""A hook's work: the host's event becomes a request to the recorder, and the host gets its answer.
 
 Hooks run in every step of a session, so this loads next to nothing and leaves all slow work to the recorder's process.
 """
@@ -24,7 +24,7 @@ from ctxvc.store.trust import contained
 
 #: The host's name, and the variable in which it names its session to the programs that it runs.
 SESSIONS = {"claude-code": "CLAUDE_CODE_SESSION_ID"}
-#: The variable by which a new session is given a text on the one before it, if set to anything.
+#: The variable that gives new sessions a text on the one before, if set to anything.
 OFFER = "CTXVC_OFFER"
 #: Characters of a tool's output above which the model is shown its beginning and end only.
 LONGEST = "CTXVC_LONGEST_OUTPUT"
@@ -37,7 +37,7 @@ PATIENCE = 0.08
 def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
     """The answer that the host reads on stdout, usually empty.
 
-    Never fails: errors go to the log, and to the person once in each conversation.
+    Never fails: errors go to the log, and to the person once a conversation.
     """
     store: Path | None = None
     hook_event: HookEvent | None = None
@@ -50,7 +50,7 @@ def answer(event: str, data: bytes, env: Mapping[str, str]) -> bytes:
         if event == "statusline":
             return status_line(hook_event.fields, store, color="NO_COLOR" not in env).encode()
         return _answer(hook_event, store, folder, env)
-    # The boundary: the host continues whatever goes wrong here.
+    # The boundary: the host continues after any error.
     except Exception as error:
         if not (store and hook_event):
             return b""
@@ -98,14 +98,14 @@ def _answer(hook_event: HookEvent, store: Path | None, folder: Path, env: Mappin
 
 
 def _after_compaction(store: Path, transcript: str, trouble: str) -> str:
-    """The text for the model after a compaction; empty where the host was given a prompt of ours, which has it all."""
+    """The text for the model after a compaction; empty if the host installs a prompt of ours, which has it all."""
     if hooks.is_installing(store, transcript):
         return ""
     return hooks.handed_back(store, transcript, PATIENCE) or hooks.so_far(store, transcript, trouble)
 
 
 def _trouble(hook_event: HookEvent, reason: str) -> str:
-    """The message to the person that the conversation is not recorded: once in each, where the host shows it."""
+    """The message to the person that the conversation is not recorded: once, at an event at which the host shows it."""
     begins = hook_event.event == "SessionStart" and hook_event.fields.get("source") != "compact"
     if hook_event.event not in hooks.SHOWN or not (spool.tell(hook_event.transcript) or begins):
         return ""
@@ -162,7 +162,7 @@ def status_line(fields: Mapping[str, Any], store: Path | None, *, color: bool) -
 
 
 def _used(window: object) -> tuple[int, str] | None:
-    """The percentage of the window that is used, floored, and its size as text; None if the host does not say."""
+    """The used percentage of the window, rounded down, and its size as text; None if unknown."""
     if not isinstance(window, dict):
         return None
     size = _number(window.get("context_window_size"))
@@ -173,7 +173,9 @@ def _used(window: object) -> tuple[int, str] | None:
         percent = 100 * sum(_number(usage.get(name)) or 0 for name in names) / size
     if percent is None:
         return None
-    return int(percent), f" of {_thousands(size)}" if size else ""
+    if not size:
+        return int(percent), ""
+    return int(percent), f" of {size / 1e6:g}M" if size >= 1e6 else f" of {size / 1e3:.0f}k"
 
 
 def _number(value: object) -> float | None:
@@ -181,10 +183,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e12:
         return value
     return None
-
-
-def _thousands(tokens: float) -> str:
-    return f"{tokens / 1e6:g}M" if tokens >= 1e6 else f"{tokens / 1e3:.0f}k"
 
 
 def _colored(used: tuple[int, str], *, color: bool) -> str:

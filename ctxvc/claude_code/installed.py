@@ -1,7 +1,4 @@
-"""The Claude Code of this machine: its settings, whether our hooks run in it, and the transcripts of a project.
-
-Of other programs only the transcripts are known, by their importers.
-"""
+"""Claude Code on this machine: its settings, whether our hooks run in it, and a project's transcripts, of any agent."""
 
 from __future__ import annotations
 
@@ -31,13 +28,13 @@ _DAY = 86_400
 COMPACTED_SINCE = (2, 1, 287)
 _RELEASE = re.compile(rb'"version":\s?"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,5})"')
 _CONVERSATION = re.compile(r"[0-9A-Za-z-]{1,64}")
-#: Bytes at a transcript's end in which its release is looked for.
+#: The bytes at a transcript's end that are searched for its release.
 _TAIL = 256 * 1024
 Owner = Literal["user", "team", "project"]
 
 
 class SettingsFile(NamedTuple):
-    """A file of settings, and whose it is. The hooks go into the user's, and into the project's that nobody shares."""
+    """A settings file and its owner. Our hooks go into the user's, or into the project's unshared one."""
 
     path: Path
     values: dict[str, Any]
@@ -47,7 +44,7 @@ class SettingsFile(NamedTuple):
 class Transcript(NamedTuple):
     """A recorded session, and how much of it the store has.
 
-    `days` is how long its file will be there; None if its program deletes nothing.
+    `days` is the time until its program deletes the file; None if it never does.
     """
 
     path: Path
@@ -57,7 +54,7 @@ class Transcript(NamedTuple):
 
 
 def settings_files(env: Mapping[str, str], folder: Path) -> list[SettingsFile]:
-    """The settings that hold in `folder`: the user's, the project's, those that are not shared. The last one counts."""
+    """The settings that apply in `folder`: the user's, the project's, its unshared ones. The last takes precedence."""
     user = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
     project = project_root(folder)
     files = []
@@ -76,7 +73,7 @@ def settings_files(env: Mapping[str, str], folder: Path) -> list[SettingsFile]:
 
 
 def kept_days(files: Iterable[SettingsFile]) -> float:
-    """How long Claude Code keeps a transcript."""
+    """The days for which Claude Code keeps a transcript."""
     periods = [days for file in files if isinstance(days := file.values.get("cleanupPeriodDays"), int | float)]
     return float(periods[-1]) if periods else _KEPT_DAYS
 
@@ -93,7 +90,7 @@ def has_hooks(files: Iterable[SettingsFile]) -> bool:
 
 
 def missing_programs(files: Iterable[SettingsFile]) -> Iterator[tuple[SettingsFile, str]]:
-    """The programs that hooks of ours call and that are not there, each with the file that names it."""
+    """The missing programs that hooks of ours call, each with the file that names it."""
     for file in files:
         for program in dict.fromkeys(map(_program, settings.commands(file.values))):
             if not _is_there(program):
@@ -122,7 +119,7 @@ def _is_there(program: str) -> bool:
 
 
 def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], store: Path | None) -> list[Transcript]:
-    """The recorded sessions of `projects`, of any program, each with the state that the store at `store` has of it."""
+    """The recorded sessions of `projects`, of any program, with how much of each the store at `store` has."""
     positions = _positions(store) if store else {}
     days = kept_days(settings_files(env, folder))
     sessions = []
@@ -137,13 +134,13 @@ def transcripts(env: Mapping[str, str], folder: Path, projects: Sequence[Path], 
 
 
 def newest_release(sessions: Iterable[Transcript]) -> tuple[int, ...]:
-    """The release of Claude Code that wrote the newest session's end; empty if it does not say."""
+    """The release of Claude Code that wrote the end of the newest session; empty if unknown."""
     paths = [transcript.path for transcript in sessions if transcript.format == FORMAT]
     return _release(max(paths, key=lambda path: path.stat().st_mtime)) if paths else ()
 
 
 def _release(transcript: Path) -> tuple[int, ...]:
-    """The release that wrote a transcript's end; empty if it does not say."""
+    """The release that wrote a transcript's end; empty if unknown."""
     with transcript.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         releases = _RELEASE.findall(file.read())
@@ -160,7 +157,7 @@ def recorded_by_hooks(sessions: Iterable[Transcript], store: Path | None) -> boo
 
 
 def transcript_of(env: Mapping[str, str], conversation: str) -> Path | None:
-    """The file in which Claude Code keeps a conversation, the newest of several; None if there is none."""
+    """The transcript of a conversation, the newest of several; None if there is none."""
     if not _CONVERSATION.fullmatch(conversation):
         return None
     config = Path(env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude")
@@ -169,8 +166,9 @@ def transcript_of(env: Mapping[str, str], conversation: str) -> Path | None:
 
 
 def takes_prompts(env: Mapping[str, str], folder: Path, store: Path, transcript: Path) -> bool:
-    """Whether the client of a recorded conversation is given a prompt of ours when it compacts: its release lets a
-    plugin do that, and the plugin is in it, not only hooks in its settings.
+    """Whether a conversation's client installs our prompt when it compacts.
+
+    Its release must let plugins do that, and it must have our plugin, not just hooks in its settings.
     """
     if _release(transcript) < COMPACTED_SINCE:
         return False
@@ -185,7 +183,7 @@ def _recordings(env: Mapping[str, str], projects: Sequence[Path]) -> list[tuple[
 
 
 def _positions(store: Path) -> dict[str, int]:
-    """The recordings in the store: id → the position up to which they were taken; empty if it cannot be read."""
+    """id → position of the recordings in the store; empty if it cannot be read."""
     positions: dict[str, int] = {}
     try:
         with Store(store) as opened:

@@ -1,7 +1,7 @@
-"""The process beside the host that serves the hooks' requests, one transcript at a time, and ends when there are none.
+"""The process that serves the hooks' requests, one transcript at a time, and ends when there are none.
 
-A store has at most one. Being killed costs nothing: a request is removed when it is served, and the transcript is
-where the host wrote it. A request that fails is logged and set aside, and the others are served.
+A store has at most one. It may be killed at any time: a request is removed only once it is served, and the transcript
+stays where the host wrote it. A request that fails is logged and set aside, and the others are served.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from ctxvc.store.trust import contained
 
 #: Seconds that a recorder waits for more requests before it ends, so that a session rarely pays for a start.
 LINGER = 20.0
-#: How many times as long it waits while a conversation goes on: a person may read for a while and then compact, which
-#: has to wait for all that a new recorder loads.
+#: The factor for that time while a conversation goes on: a person may read for a while and then compact, which would
+#: have to wait for a new recorder to load.
 _ATTENDING = 15
 
 #: Seconds between two looks.
 _PAUSE = 0.05
 
-#: A transcript is read from its start each time. Unless a request is urgent, the next reading waits this many times as
-#: long as the last one took, and at most `_LONGEST` seconds.
+#: A transcript is read from its start each time. Unless a request is urgent, the next reading waits this many times the
+#: last one's duration, at most `_LONGEST` seconds.
 _SHARE = 20
 _LONGEST = 30.0
 
 #: Seconds that a new recorder waits for the lock: another may be about to end.
 _PATIENCE = 0.5
 
-#: Characters that are kept free behind a text for the model, for why the rest is not recorded.
+#: Characters left free after a text for the model, for the reason why the rest is not recorded.
 _REASON = 400
 
-#: Attempts at a request whose session another writer holds.
+#: Attempts at a request whose session another writer has locked.
 _TRIES = 3
 
 
@@ -60,8 +60,8 @@ def work(
     compactor: Callable[[Store], bool] = lambda _: False,
     recorded: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Serves the requests of the store at `path` until none has come for `linger` seconds, for longer while a
-    conversation goes on; calls `recorded` with it after each.
+    """Serves the requests of the store at `path` until none came for `linger` seconds, longer while a conversation goes
+    on. Calls `recorded` with `path` after each.
 
     Returns at once if another process serves them. After an unexpected error the store is opened anew, since nothing in
     memory can be trusted.
@@ -83,7 +83,7 @@ def work(
 
 
 def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
-    """Serves all requests now, those set aside too; returns those that still fail. Raises: CtxvcError, OSError."""
+    """Serves all requests now, also those set aside; returns those that still fail. Raises: CtxvcError, OSError."""
     requests.ask_again(path)
     work(path, linger=0, phrases=phrases)
     return [request for _, request in requests.aside(path)]
@@ -91,7 +91,7 @@ def again(path: Path, phrases: dict[str, str] = PYTHON) -> list[Request]:
 
 @dataclass(slots=True)
 class _Followed:
-    """A transcript, and when its next reading is due."""
+    """A transcript, and the time at which its next reading is due."""
 
     follower: Follower
     due: float = 0.0
@@ -126,7 +126,7 @@ class _Recorder:
             clock.sleep(_PAUSE)
 
     def leave(self) -> None:
-        """Says that notices are not read any more, and then posts those that were left until now."""
+        """Announces that notices are no longer read, then posts those left until now as requests."""
         for transcript in self.transcripts:
             spool.leave(transcript)
         for notice, request in self._noticed():
@@ -134,7 +134,7 @@ class _Recorder:
             _remove(self.store.path, notice)
 
     def _noticed(self) -> list[tuple[Path, Request]]:
-        """The events of which hooks only left a notice, each with its file."""
+        """The events for which hooks only left a notice, each with its file."""
         return [
             (notice, Request(name, transcript))
             for transcript in self.transcripts
@@ -147,7 +147,7 @@ class _Recorder:
         return followed is None or any(request.urgent for request in batch) or clock.monotonic() >= followed.due
 
     def _serve(self, transcript: str, group: Sequence[tuple[Path, Request]]) -> None:
-        """Serves requests about one transcript, or sets the newest aside; they stay if another writer is in the way."""
+        """Serves requests about one transcript, or sets the newest aside; they stay if another writer has the lock."""
         batch = [request for _, request in group]
         followed = self.transcripts.get(transcript)
         if followed is None:
@@ -205,7 +205,7 @@ class _Recorder:
         return succeeded
 
     def _prepare_answers(self, stored: StoredSession, transcript: str, batch: Sequence[Request]) -> None:
-        """Writes the next texts of hooks and the status line, which must be quick. Raises: CtxvcError, OSError."""
+        """Writes the texts for hooks and the status line, which must be quick. Raises: CtxvcError, OSError."""
         path, ledger = self.store.path, stored.ledger()
         places.write_sealed(path, places.status(path, transcript), _status(ledger, stored))
         limit = event.MOST - len(event.UNFINISHED) - _REASON
@@ -224,13 +224,13 @@ class _Recorder:
 
 
 def _has_ended(batch: Sequence[Request]) -> bool:
-    """Whether the conversation has ended, and was not gone on with before that was served."""
+    """Whether the conversation has ended, and did not go on before this batch."""
     turns = [request for request in batch if request.event in ("SessionStart", "SessionEnd")]
     return bool(turns) and turns[-1].last
 
 
 def _place(store: Path) -> int:
-    """What tells a store from another one that is made at its path; 0 where there is none any more."""
+    """The inode of a store, which differs for another store at its path; 0 if it is gone."""
     try:
         return store.stat().st_ino
     except OSError:
@@ -238,7 +238,7 @@ def _place(store: Path) -> int:
 
 
 def _report(store: Path, request: Request, reason: str) -> None:
-    """Logs why a conversation is not recorded, and has the person told; nothing if that is known already."""
+    """Logs why a conversation is not recorded and reports it to the person, unless that was reported before."""
     before = spool.trouble(request.transcript)
     spool.report(request.transcript, store, reason)
     if before is None or spool.trouble(request.transcript) != before:
@@ -281,12 +281,11 @@ def record(
     chosen: Callable[[Mapping[str, str]], compaction.Choice] | None = None,
     recorded: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Serves the requests of a store.
+    """Serves the requests of a store. Never fails: errors are logged, in the words of `phrases`.
 
-    `chosen` gives what the person has set for the host's compactions; without it, these are left to the hooks.
-    `recorded` is called with the store's path after each.
-    `arguments` are its path, or the folder of a project that may need one and the first request. Errors are logged with
-    the texts of `phrases`.
+    `arguments` are the store's path, or the folder of a project that may need a store and the first request. `chosen`
+    returns the person's settings for the host's compactions; without it, the hooks answer these. `recorded` is called
+    with the store's path after each request.
     """
     store: Path | None = None
     try:
@@ -298,12 +297,9 @@ def record(
                 requests.post(store, first)
         if store:
             requests.ask_again(store)  # a disk that was full may have room
-            if chosen:
-                compactor = partial(compaction_desk.serve, env=env, chosen=chosen)
-                work(store, phrases=phrases, compactor=compactor, recorded=recorded)
-            else:
-                work(store, phrases=phrases, recorded=recorded)
-    # The boundary: errors can only go to the log, and to the person by the next hook.
+            compactor = partial(compaction_desk.serve, env=env, chosen=chosen) if chosen else lambda _: False
+            work(store, phrases=phrases, compactor=compactor, recorded=recorded)
+    # The boundary: errors can only go to the log, and to the person through the next hook.
     except Exception as error:
         if store:
             unserved = [request for _, request in requests.pending(store)]
@@ -314,10 +310,10 @@ def record(
 
 
 def _project_store(folder: Path, env: Mapping[str, str]) -> Path | None:
-    """The store of the project around `folder`, created if needed; None if no store belongs there.
+    """The store of the project around `folder`, created if needed; None if there should be none.
 
-    Outside of git, a folder is a project only by the person's choice. The home folder never is: a store there would be
-    that of every project below it.
+    Outside of git, a folder is a project only by the person's choice. The home folder never is: its store would be that
+    of every project below it.
     """
     override = env.get("CTXVC_STORE")
     root = project_root(folder)

@@ -1,10 +1,10 @@
 """The hooks' requests to the recorder: one small file each, removed once it is served; a partly written one is ignored.
 
-A request that fails is set aside, one for each transcript, and tried again with the next about the same transcript, or
-when a person asks for it.
+A request that fails is set aside, one for each transcript, and retried with the next about the same transcript, or when
+a person asks for it.
 
-A hook that leaves a request then checks whether a recorder runs; a recorder that ends checks for requests once more
-after it released its lock. So one of the two always sees the other, and every request is served.
+A hook first leaves a request, then checks whether a recorder runs; a recorder first releases its lock, then checks for
+requests once more. So one of the two always sees the other, and every request is served.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Request(NamedTuple):
 
     @property
     def last(self) -> bool:
-        """Whether the transcript ends here for now, so that an open step is recorded as it is."""
+        """Whether the transcript ends here for now, so that an open step is recorded as far as it came."""
         return self.event == "SessionEnd"
 
     @property
     def resumes(self) -> bool:
-        """Whether the host has just compacted, and takes a text on that for the model."""
+        """Whether the host has just compacted, and takes a text for the model."""
         return self.event == "SessionStart" and self.detail == "compact"
 
     @property
     def compacts(self) -> bool:
-        """Whether the host is about to drop parts of its prompt, or just has."""
+        """Whether the host is about to drop parts of its prompt, or just did."""
         return self.event == "PreCompact" or self.resumes
 
     @property
@@ -51,13 +51,9 @@ class Request(NamedTuple):
 
 
 def post(store: Path, request: Request) -> None:
-    """Writes a request under this machine's seal: only sealed ones are served. Raises: OSError, Refused."""
-    places.write_sealed(store, _folder(store) / _name(), encoded(request))
-
-
-def _name() -> str:
-    """A new name that sorts by time: requests are served in the order in which they were made."""
-    return f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"
+    """Writes a request under this machine's seal; no others are served. Raises: OSError, Refused."""
+    name = f"{time.time_ns():020}-{os.getpid()}-{os.urandom(2).hex()}"  # sorts by time, the order of service
+    places.write_sealed(store, _folder(store) / name, encoded(request))
 
 
 def pending(store: Path) -> list[tuple[Path, Request]]:
@@ -66,7 +62,7 @@ def pending(store: Path) -> list[tuple[Path, Request]]:
 
 
 def foreign(store: Path) -> list[Path]:
-    """The files among the requests without this machine's seal: they are neither served nor removed."""
+    """The files among the requests without this machine's seal, which are neither served nor removed."""
     return [_folder(store) / name for name in _names(store) if _sealed(store, name) is None]
 
 
@@ -86,7 +82,7 @@ def _sealed(store: Path, name: str) -> Request | None:
 
 
 def set_aside(store: Path, request: Request) -> None:
-    """Keeps a request that failed; of several about one transcript the newest. Raises: OSError."""
+    """Keeps a request that failed, of each transcript the newest. Raises: OSError."""
     places.write_sealed(store, places.aside(store, request.transcript), encoded(request))
 
 
@@ -96,15 +92,10 @@ def aside(store: Path) -> list[tuple[Path, Request]]:
 
 
 def ask_again(store: Path) -> None:
-    """Posts the requests that were set aside again. Raises: OSError."""
+    """Posts the requests again that were set aside. Raises: OSError."""
     for path, request in aside(store):
         post(store, request)
         places.remove(store, path)
-
-
-def waiting(store: Path, transcript: str) -> bool:
-    """Whether a request about the transcript waits."""
-    return any(request.transcript == transcript for _, request in pending(store))
 
 
 def encoded(request: Request) -> bytes:
@@ -112,7 +103,7 @@ def encoded(request: Request) -> bytes:
 
 
 def decoded(data: bytes) -> Request | None:
-    """The request that `encoded` gave; None for anything else."""
+    """The request in bytes of `encoded`; None for any others."""
     try:
         match json.loads(data):
             case [str(event), str(transcript), str(detail)]:

@@ -1,8 +1,8 @@
 """A revision as a session file that Claude Code continues with `--resume`.
 
-As far as the transcript that the revision was recorded from gives the same prompt, its own lines are used, with the
-host's attachments, so that the provider still accepts the thinking in them: also where a cut took it, since what it is
-bound to, the exact text before it, is there. Later lines are rewritten, as the model would see them, and without
+As far as the revision has the same prompt as the transcript that it was recorded from, that transcript's own lines are
+used, with the host's attachments. So the provider still accepts the thinking in them, even if a cut removed it: the
+exact text before it, to which it is bound, is there. Later lines are rewritten as the model would see them, without
 thinking.
 """
 
@@ -30,18 +30,18 @@ from ctxvc.core.prompt.outline import Piece, outline, pieces, sendable
 from ctxvc.core.prompt.sanitise import OwnText, valid
 from ctxvc.core.secrets.redact import Redactor
 from ctxvc.errors import BadInput, Phrase, Refused
-from ctxvc.importers.claude_code.provenance import marked
+from ctxvc.importers.claude_code import marked
 from ctxvc.store import timestamp
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Reply, Snapshot
 from ctxvc.store.store import Store
 
-#: The release whose form is written if the revision comes from no other.
+#: The release whose form is written unless the revision is from another one.
 _VERSION = "2.1.329"
 _NAMESPACE = uuid.UUID("6f0f2b52-6a0c-5d0c-9f0e-6c1d0a3c8f11")
-#: Types of lines that are about the recorded file itself: titles, the newest prompt and leaf, saved states of edited
-#: files, and costs.
+#: Types of lines about the recorded file itself: titles, the newest prompt and leaf, saved states of edited files, and
+#: costs.
 _LEFT_OUT = frozenset({"ai-title", "cost-state", "custom-title", "file-history-snapshot", "last-prompt", "summary"})
 _RELEASE = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\S*")
 _LONGEST_TITLE = 120
@@ -53,11 +53,10 @@ _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dic
 
 
 class Resumable(msgspec.Struct, frozen=True, kw_only=True):
-    """A session file. `session` is its id, which must be its name too.
+    """A session file. `session` is its id, which must also be its name.
 
-    `kept` counts the recorded transcript's lines in it, `written` those that were made. `left_out` names the blocks of
-    thinking that the revision has and the file has not, `taken_over` the calls of other agents' tools that became calls
-    of the host's own.
+    `kept` is the number of the recorded transcript's lines in it, `written` of new ones. `left_out` names the blocks of
+    thinking that the file lacks, `taken_over` the calls of other agents' tools that became calls of the host's.
     """
 
     session: str
@@ -69,7 +68,7 @@ class Resumable(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def thinking(self) -> int:
-        """How many blocks of thinking were left out."""
+        """The number of blocks of thinking that were left out."""
         return len(self.left_out)
 
 
@@ -79,10 +78,9 @@ def resumable(
     """The session file of a revision, for `claude --resume` in `folder`; the same revision gives the same bytes.
 
     `recorded` is the transcript that it was imported from, if that still exists: its lines are kept as far as the
-    prompt is the same, with marks for the secrets in them. Of a session that a purge rewrote none is kept, since they
-    may have the purged text too. `copy` distinguishes several files of one revision. Raises: BadInput if `recorded`
-    cannot be read, Refused if there is no message yet, or if the file, imported again, would not give the same
-    messages.
+    prompt is the same, with marks for secrets; none after a purge, since they may have the purged text. `copy`
+    distinguishes several files of one revision. Raises: BadInput if `recorded` cannot be read, Refused if there is no
+    message yet, or if importing the file would not give the same messages.
     """
     ledger = snapshot.ledger
     prompt_pieces = pieces(outline(_uncut(ledger)), snapshot.bodies)
@@ -122,24 +120,22 @@ def resumable(
 
 
 def _uncut(ledger: Ledger) -> Ledger:
-    """The ledger with the thinking that cuts took out of the prompt, but without the dashboards that they took."""
+    """The ledger with the thinking that cuts removed from the prompt, but without the dashboards that they removed."""
     dashboards = [row for row in ledger.rows() if row.kind == "dashboard" and is_cut(row, ledger.meta)]
     pruned = (msgspec.structs.replace(row, state="pruned") for row in dashboards)
     return ledger.with_rows(pruned).with_meta(msgspec.structs.replace(ledger.meta, cuts=()))
 
 
 def _as_line(piece: Piece) -> Piece:
-    """The piece as a line of ours has it: the host writes system messages itself, from lines that only it can make.
-
-    A call of another agent's tool is one of the host's own where that does the same.
-    """
+    """The piece to write: a system message becomes the user's, since only the host can write one; a call of another
+    agent's tool becomes a call of the host's equal one, if there is one."""
     if piece.role == "system":
         return msgspec.structs.replace(piece, role="user", kind="user")
     return tools.of_agent(piece, "claude-code")
 
 
 def _by_call(content: list[Piece]) -> list[Piece]:
-    """`content` with the results of parallel calls in the order of the calls: lines of ours have no other."""
+    """`content` with the results of parallel calls in the order of the calls, which is that of written lines."""
     order = {piece.call: at for at, piece in enumerate(content) if piece.kind == "tool_use"}
     ordered: list[Piece] = []
     for is_result, run in groupby(content, _is_result):
@@ -157,7 +153,7 @@ def _name(snapshot: Snapshot, end: int, copy: int) -> str:
 
 
 def _common_start(ledger: Ledger, recorded: Path | None, expected: list[Piece]) -> tuple[int, int]:
-    """How many pieces of the prompt the recorded transcript gives, and the byte at which they end in it."""
+    """The number of leading pieces that the recorded transcript has too, and the byte at which they end in it."""
     source = ledger.meta.source
     if recorded is None or source is None:
         return 0, 0
@@ -165,7 +161,7 @@ def _common_start(ledger: Ledger, recorded: Path | None, expected: list[Piece]) 
 
 
 def _difference(exported: Resumable, expected: list[Piece]) -> str:
-    """The first message that would differ if the file were imported, in words; empty if none would."""
+    """A description of the first message that importing the file would change; empty if there is none."""
     reread = transcript.InMemory(Path(f"{exported.session}.jsonl"), exported.data)
     try:
         actual = [placed.piece for placed in transcript.prompt(reread)]
@@ -190,7 +186,7 @@ def _messages(content: list[Piece]) -> list[tuple[str, list[dict[str, Any]]]]:
 def _recorded_lines(
     recorded: Path, end: int, session: str, folder: Path, redactor: Redactor | None
 ) -> Iterator[dict[str, msgspec.Raw]]:
-    """The transcript's lines up to a byte, as lines of another session, without sub-agents' turns."""
+    """The transcript's lines up to the byte `end`, as lines of another session, without sub-agents' turns."""
     for line in transcript.Part(recorded, end).lines():
         fields = _fields(redactor.body(line.data, "json") if redactor else line.data)
         if fields is None or str(_value(fields, "type")) in _LEFT_OUT or _value(fields, "isSidechain") is True:
@@ -211,7 +207,7 @@ def _fields(line: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def _value(fields: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """A short field's value, by which lines are classified."""
+    """A field's value, None if it is missing."""
     return wire.parse(bytes(fields[name])) if name in fields else None
 
 
@@ -237,7 +233,7 @@ def _envelope(snapshot: Snapshot, session: str, folder: Path) -> _Fields:
 
 
 def _title(snapshot: Snapshot, session: str) -> _Fields:
-    """The line that gives the session a name by which a person finds it in the host's list."""
+    """The line with the title by which a person finds the session in the host's list."""
     meta = snapshot.ledger.meta
     title = (meta.source.title if meta.source else "") or snapshot.session
     text = display.one_line(f"{title} ({snapshot.scope}, step {meta.counters.step})", _LONGEST_TITLE)
@@ -245,7 +241,7 @@ def _title(snapshot: Snapshot, session: str) -> _Fields:
 
 
 class _Writer:
-    """Writes pieces of a prompt as lines after the existing ones, each with the one before it as its parent."""
+    """Writes pieces of a prompt as lines after existing ones, each a child of the one before."""
 
     def __init__(
         self,
@@ -258,8 +254,8 @@ class _Writer:
         self._envelope = envelope
         self._ledger = ledger
         self._calls = calls
-        # The host believes the provider's counts, so they are written only if we removed nothing that was counted: what
-        # came after the newest reply, as a note that was undone, was not.
+        # The host trusts the provider's counts, so they are written only if nothing that was counted has left. Blocks
+        # after the newest reply, such as an undone note, were not counted.
         newest = next((row.number for row in ledger.backwards() if row.role == "assistant"), 0)
         self._counted = all(
             row.state in ("visible", "pinned") or row.removed_by == "host" or row.number > newest
@@ -274,7 +270,7 @@ class _Writer:
             self._time = max(self._time, _parsed_time(_value(fields, "timestamp")))
 
     def lines(self, content: Iterable[Piece]) -> Iterator[_Fields]:
-        """The lines: one for each content block of the model and each result, and one for each other message."""
+        """A line for each content block of the model, each result, and each other message."""
         sent = ((piece.role, piece) for piece in content if formats.content(piece))
         for role, group in formats.by_message(sent, lambda piece: not _is_result(piece)):
             if role == "assistant":
@@ -316,7 +312,7 @@ class _Writer:
 
     def _result(self, piece: Piece) -> _Fields:
         (block,) = formats.content(piece)
-        # The host keeps a tool's raw output beside the model's text. Only the latter is recorded.
+        # The host has a tool's raw output beside the text for the model. Only the latter is recorded.
         failed = {"toolUseResult": f"Error: {display.decode(piece.body)}"} if piece.error else {}
         call_line = self._call_lines.get(piece.call)
         source = {"sourceToolAssistantUUID": call_line} if call_line else {}

@@ -1,5 +1,4 @@
-"""Claude Code's settings with our hooks and without them: values in, values out; everything else stays,
-in the text of a file, too."""
+"""Claude Code's settings with and without our hooks, as values and as the text of a file; everything else stays."""
 
 from __future__ import annotations
 
@@ -15,23 +14,23 @@ from ctxvc.errors import BadInput
 
 Settings = dict[str, Any]
 
-#: The settings of one project that are not shared, which `install claude-code --project` changes.
+#: The unshared settings of a project, which `install claude-code --project` changes.
 LOCAL = Path(".claude", "settings.local.json")
 
 #: Seconds after which the host stops waiting. SessionEnd has 1.5 in all by default.
 _TIMEOUT = 10
-#: Events that take a matcher, each with what it is to match.
+#: Events that take a matcher → the matcher.
 _MATCHED = {
     "PreToolUse": OURS,
     **dict.fromkeys(("SessionStart", "PostToolUse", "PostToolUseFailure", "StopFailure", "SessionEnd"), "*"),
     **dict.fromkeys(("SubagentStart", "SubagentStop", "PreCompact", "PostCompact"), "*"),
 }
-#: A command of ours, wherever the program lies.
+#: A command of ours, wherever the program is.
 _OURS = re.compile(r"""(?:^|[/\s'"])ctxvc['"]?\s+hook\s+\w+\s*$""")
 
 
 def recorded_here(folder: Path) -> bool:
-    """Whether hooks may make a store for `folder`: it is in a project of git, or our hooks were put in for it alone."""
+    """Whether hooks may make a store for `folder`: it is in a git project, or our hooks were installed just for it."""
     if any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return True
     try:
@@ -42,14 +41,14 @@ def recorded_here(folder: Path) -> bool:
 
 
 def installed(settings: Settings, program: str) -> Settings:
-    """`settings` in which each recorded event runs `program` (as a shell takes it), in place of our earlier hooks.
+    """`settings` in which each recorded event runs `program` (quoted for a shell), instead of our earlier hooks.
 
     A status line is added if there is none. Raises: BadInput if the hooks do not have the host's form.
     """
     clean = removed(settings)
     hooks = {event: list(groups) for event, groups in clean.get("hooks", {}).items()}
     for event in RECORDED:
-        # Where the program is gone, the event is no error of the host; `doctor` says so.
+        # If the program is gone, the host must not fail; `doctor` reports it.
         guarded = f"command -v {program} >/dev/null || exit 0; {program} hook {event}"
         command = {"type": "command", "command": guarded, "timeout": _TIMEOUT}
         group = {"matcher": _MATCHED[event], "hooks": [command]} if event in _MATCHED else {"hooks": [command]}
@@ -76,7 +75,7 @@ def removed(settings: Settings) -> Settings:
 
 
 def commands(settings: Settings) -> list[str]:
-    """Our hooks' commands in `settings`, whatever else is in them."""
+    """Our hooks' commands in `settings`, which may have any form."""
     match settings.get("hooks"):
         case {**events}:
             groups = chain.from_iterable(groups for groups in events.values() if isinstance(groups, list))
@@ -125,7 +124,7 @@ _Key = str | int
 
 
 class _Part(NamedTuple):
-    """The position of a member of an object, from its name on, or of an item of a list."""
+    """The position of an object's member, from its name on, or of a list's item."""
 
     key: _Key
     start: int
@@ -134,14 +133,14 @@ class _Part(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """The change of an object or a list: new values of the retained parts, and (name, value) of the appended ones."""
+    """The change of an object or list: new values of the retained parts, and (name, value) of the appended ones."""
 
     retained: dict[_Key, Any]
     added: list[tuple[str | None, Any]]  # no name in a list
 
 
 def edited(text: str, target: Mapping[str, Any]) -> str:
-    """`text`, an object, with the members of `target` and no others. Equal values keep their text, at any depth.
+    """The object in `text` with exactly the members of `target`. Equal values keep their text, at any depth.
 
     New members come last. Raises: ValueError if `text` is not an object, or a changed object has a name twice.
     """
@@ -159,7 +158,7 @@ class _Edit:
         self._step = _indent(text)
 
     def value(self, at: int, current: Any, target: Any, lead: str) -> str:
-        """`target` in the place of `current`, which begins at `at`, as the value of a part after `lead`.
+        """The text of `target`, which replaces `current` at `at`, as the value of a part after `lead`.
 
         Raises: ValueError.
         """

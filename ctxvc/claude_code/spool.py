@@ -1,8 +1,8 @@
-"""What hooks and the recorder leave for each other outside of any store, in the person's data folder.
+"""Files by which hooks and the recorder notify each other outside of any store, in the person's data folder.
 
-A shell can write and read it: `scripts/hook.sh` of the plugin leaves an empty file for each event that needs no answer,
-where a recorder attends to the conversation. It is there, too, where the store is damaged or its disk is full.
-No file here is needed: an event that is lost is made good by the next one, since the transcript has it all.
+A shell can write and read them: the plugin's `scripts/hook.sh` leaves an empty file for each event that needs no answer
+while a recorder attends to the conversation. They also work if the store is damaged or its disk is full. None is
+essential: the transcript has everything, so the next event makes up for a lost one.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from ctxvc.store.trust import identity
 
 _FOLDER = "conversations"
 _CONVERSATION = re.compile(r"[0-9A-Za-z-]{1,64}")
-#: The recorder's process, while it attends to the conversation. Removed before the recorder looks for the last time.
+#: The recorder's process id, while it attends to the conversation. Removed before the recorder looks for the last time.
 _RECORDER = "recorder"
-#: Why the conversation is not recorded; and that the person is still to be told so: to remove a file needs no room.
+#: The reason why the conversation is not recorded; and a mark that the person does not know it yet, whose removal
+#: needs no disk space.
 _TROUBLE, _UNTOLD = "trouble", "untold"
-#: What went wrong where no store could be written: `hook.sh` adds to it too.
+#: Errors while no store could be written, also those of `hook.sh`.
 _LOG = "log"
 _LONGEST = 1_000
-#: Seconds after which a conversation that did not end is forgotten. The host forgets it then too.
+#: Seconds after which a conversation that did not end is forgotten, as by the host.
 _KEPT = 30 * 86_400
 
 
 class Trouble(NamedTuple):
-    """Why a conversation is not recorded, and in which store it should be."""
+    """The store in which a conversation should be recorded, and the reason why it is not."""
 
     store: str
     reason: str
 
 
 def folder(transcript: str) -> Path | None:
-    """Where the files of a conversation are; None if there is no place for them."""
+    """The folder for the files of a conversation; None if it cannot have one."""
     conversation = Path(transcript).stem
     if not _CONVERSATION.fullmatch(conversation):
         return None
@@ -51,13 +52,13 @@ def folder(transcript: str) -> Path | None:
 
 
 def begin(transcript: str) -> None:
-    """Notes that the person has not been told of any trouble in this conversation; forgets those of long ago."""
+    """Marks that no trouble was reported to the person in this conversation; removes files of old conversations."""
     _forget(folder(transcript))
     _write(transcript, _UNTOLD, b"")
 
 
 def tell(transcript: str) -> bool:
-    """Whether the person is to be told of trouble now: once a conversation."""
+    """Whether to report trouble to the person now; True once a conversation."""
     path = folder(transcript)
     if path is None:
         return False
@@ -69,17 +70,17 @@ def tell(transcript: str) -> bool:
 
 
 def attend(transcript: str) -> None:
-    """Says that this process reads the conversation's notices."""
+    """Announces that this process reads the conversation's notices."""
     _write(transcript, _RECORDER, f"{os.getpid()}\n".encode())
 
 
 def leave(transcript: str) -> None:
-    """Says that it does not any more. Earlier notices are there to be read."""
+    """Announces that it no longer does. Earlier notices are still to be read."""
     _remove(transcript, _RECORDER)
 
 
 def notices(transcript: str) -> list[tuple[Path, str]]:
-    """The notices of events that hooks left: the file of each, and the event."""
+    """The notices that hooks left: the file and the event of each."""
     path = folder(transcript)
     try:
         names = sorted(os.listdir(path)) if path else []
@@ -89,13 +90,13 @@ def notices(transcript: str) -> list[tuple[Path, str]]:
 
 
 def trouble(transcript: str) -> Trouble | None:
-    """Why the conversation is not recorded; None if it is."""
+    """The reason why the conversation is not recorded; None if it is."""
     path = folder(transcript)
     return _trouble(path / _TROUBLE) if path else None
 
 
 def troubles() -> Iterator[tuple[str, Trouble]]:
-    """The conversations that are not recorded, by their ids."""
+    """The ids of conversations that are not recorded, with the reasons."""
     try:
         paths = sorted((identity.data_folder() / _FOLDER).glob(f"*/{_TROUBLE}"))
     except (CtxvcError, OSError):
@@ -106,20 +107,20 @@ def troubles() -> Iterator[tuple[str, Trouble]]:
 
 
 def report(transcript: str, store: Path, reason: str) -> None:
-    """Says why the conversation is not recorded. Never fails: the disk may be full."""
+    """Notes why the conversation is not recorded. Never fails: the disk may be full."""
     fields = {"store": str(store), "reason": one_line(reason, _LONGEST // 2)}
     _write(transcript, _TROUBLE, json.dumps(fields).encode())
 
 
 def mended(transcript: str) -> None:
-    """Says that the conversation is recorded."""
+    """Notes that the conversation is recorded."""
     _remove(transcript, _TROUBLE)
 
 
 def end(transcript: str) -> None:
-    """Removes what is left of a conversation that has ended, but for its trouble.
+    """Removes the files of a conversation that has ended, except its trouble.
 
-    The person may still be told of that: the end may come in late, when they have gone on already.
+    That may still be reported to the person: the end may arrive late, after they went on.
     """
     for path, _ in notices(transcript):
         _unlink(path)
@@ -132,17 +133,17 @@ def end(transcript: str) -> None:
         return  # it is in trouble, or goes on
 
 
-def log_entries(limit: int = 5) -> list[str]:
-    """The newest lines of what went wrong where no store could be written."""
+def log_entries() -> list[str]:
+    """The five newest errors while no store could be written, a line each."""
     try:
         data = (identity.data_folder() / _FOLDER / _LOG).read_bytes()[-64 * 1024 :]
     except (CtxvcError, OSError):
         return []
-    return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-limit:]]
+    return [one_line(line, 300) for line in data.decode("utf-8", "replace").splitlines()[-5:]]
 
 
 def _forget(own: Path | None) -> None:
-    """Removes what conversations left whose client was killed, and that nobody has gone on with."""
+    """Removes the files of old conversations whose client was killed."""
     try:
         paths = list(own.parent.iterdir()) if own else []
         for path in paths:
@@ -153,7 +154,7 @@ def _forget(own: Path | None) -> None:
                     _unlink(file)
                 path.rmdir()
             else:
-                _unlink(path)  # what `hook.sh` wrote down once
+                _unlink(path)  # left by `hook.sh`
     except OSError:
         return  # another hook does it, or the next one
 
@@ -168,7 +169,7 @@ def _trouble(path: Path) -> Trouble | None:
 
 
 def _write(transcript: str, name: str, data: bytes) -> None:
-    """Replaces a file by `data` if that is possible."""
+    """Replaces a file by `data`, if possible."""
     path = folder(transcript)
     if path is None:
         return

@@ -1,7 +1,4 @@
-"""A Claude Code transcript as the prompt at its end, and the places at which it can be cut.
-
-It is read by our own importer, from a file in memory or from the one that a session was recorded from.
-"""
+"""The prompt at the end of a Claude Code transcript, read by our importer, and the offsets at which it can be cut."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from ctxvc.core.prompt.outline import Bodies, Piece, outline, pieces
 from ctxvc.core.prompt.sanitise import valid
 from ctxvc.core.recording.events import Compacted, Event, UnitEvent
 from ctxvc.core.recording.steps import Compaction, Fork, Gatherer, Step, Unit
-from ctxvc.importers.claude_code import own_events
+from ctxvc.importers.claude_code import events
 from ctxvc.importers.file import Recording
 
 
 class PlacedPiece(NamedTuple):
-    """A piece of a prompt, and the byte offset of the transcript from which on the prompt has it."""
+    """A piece of a prompt, and the byte offset of the transcript from which the prompt has it."""
 
     piece: Piece
     end: int
@@ -52,12 +49,12 @@ class Part(Recording):
 
 
 def prompt(recording: Recording) -> list[PlacedPiece]:
-    """The prompt after the transcript, with recorded texts as they are. Raises: BadInput."""
-    ends: dict[str, int] = {}  # block → the end of the unit that put it in its place
+    """The prompt at the transcript's end, with recorded texts unchanged. Raises: BadInput."""
+    ends: dict[str, int] = {}  # block → the end of the unit that added it
     rows: list[Row] = []
     bodies: dict[tuple[str, str], bytes] = {}
     numbering = Numbering(block=0)
-    for message, end in _conversation(own_events(recording)):
+    for message, end in _conversation(events(recording)):
         for entry in numbering.add(message):
             rows += entry.rows
             ends |= {row.id: end for row in entry.rows}
@@ -68,9 +65,9 @@ def prompt(recording: Recording) -> list[PlacedPiece]:
 
 
 def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
-    """The longest start of a transcript that gives the beginning of `expected`: its count of pieces, and its end byte.
+    """The longest beginning of a transcript with the same pieces as `expected`: their number, and its length in bytes.
 
-    (0, 0) if there is none. It ends at a boundary: after a step or a compaction.
+    (0, 0) if there is none. It ends after a step or a compaction.
     """
     count = 0
     for own, theirs in zip(placed, expected, strict=False):
@@ -85,18 +82,18 @@ def common(placed: list[PlacedPiece], expected: list[Piece]) -> tuple[int, int]:
 
 
 def trimmed(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks without the white space at the ends of texts, which the host adds and takes as it joins them, and to
-    which no thinking is bound."""
+    """The blocks with texts stripped of white space, which the host changes as it joins texts, and to which no thinking
+    is bound."""
     return [{**block, "text": block["text"].strip()} if block["type"] == "text" else block for block in blocks]
 
 
 def _conversation(events: Iterable[Event]) -> list[tuple[Message, int]]:
-    """The messages in the prompt at the end, without sub-agents', each with the end of the unit that put it there.
+    """The messages in the prompt at the end, without sub-agents', each with the end of the unit that added it.
 
-    A compaction puts all of them there anew, since the prompt before its end is another one.
+    A compaction adds all of them anew, since the prompt before its end is a different one.
     """
     current: list[tuple[Message, int]] = []
-    reached = {0: (current, 0)}  # after each unit: the messages, as many as there were
+    reached = {0: (current, 0)}  # after each unit: the messages, and their number
     scopes = {"main"}
     for number, unit in _units(events):
         match unit:

@@ -1,4 +1,4 @@
-"""Tool outputs that are too long for the prompt: the model sees both ends and how to read the whole.
+"""Truncates tool outputs that are too long for the prompt: the model sees both ends, and how to read the rest.
 
 The host replaces an output only by one of the same shape, so unknown shapes are left alone.
 """
@@ -17,16 +17,16 @@ from ctxvc.recording import places
 from ctxvc.store.hook_outputs import folder
 from ctxvc.store.trust import contained
 
-#: The share of the allowed characters that shows the beginning; the others show the end.
+#: The share of the allowed characters for the beginning; the others are for the end.
 _HEAD = 0.7
-#: Shorter outputs stay as they are in any case: the notice of the truncation would be no shorter.
+#: Shorter outputs are never truncated: the notice would be as long.
 _LEAST = 1000
 
 
 def swapped(fields: dict[str, Any], longest: int, store: Path) -> bytes:
     """The answer to a PostToolUse whose output has more than `longest` characters; empty for any other.
 
-    The whole output is in a file in the store when this returns. Raises: OSError.
+    The whole output is then in a file in the store. Raises: OSError.
     """
     call = fields.get("tool_use_id")
     if not isinstance(call, str) or not truncation.is_addressable(call):
@@ -74,7 +74,7 @@ def _scanner(store: Path) -> str:
 
 
 class _Truncator:
-    """Truncates texts, and stores each of them whole."""
+    """Truncates texts, and stores each in full."""
 
     def __init__(self, longest: int, store: Path, call: str) -> None:
         self._longest = longest
@@ -83,7 +83,7 @@ class _Truncator:
         self._count = 0
 
     def truncate(self, text: str) -> str:
-        """`text`, or its two ends around a line on how to read the whole, which is stored. Raises: OSError."""
+        """`text`, or its two ends around a line on how to read all of it, which is stored. Raises: OSError."""
         if len(text) <= self._longest:
             return text
         data = self._redacted(text)
@@ -97,7 +97,7 @@ class _Truncator:
         return f"{text[:head]}\n{between}\n{text[-tail:]}"
 
     def _redacted(self, text: str) -> bytes:
-        """`text` as it may be on the disk, with marks for secrets, as in every recording. Raises: CtxvcError."""
+        """`text` with marks for secrets, as every recording has them. Raises: CtxvcError."""
         from ctxvc.store.secrets.redaction import Redaction
 
         redactor = Redaction(self._store, scanner=_scanner(self._store)).of("")

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import click
 
 from ctxvc.claude_code.resume import Resumable, resumable
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, write
 from ctxvc.cli.output import counted, safe
 from ctxvc.core import display
@@ -59,7 +59,7 @@ def write_session(
 
 
 def is_taken_in(agent: str) -> bool:
-    """Whether the agent takes sessions in by a command of its own, and looks for none."""
+    """Whether the agent imports a session only by a command of its own, rather than finding it in a folder."""
     return agent != CLAUDE_CODE and native.native_format(agent).folder is None
 
 
@@ -111,7 +111,8 @@ def _native(app: App, revision: str, agent: str, target: Path | None, *, install
     print_export(app, snapshot, agent, exported, target, written=install)
     if not app.output.json:
         note_losses(app, exported, snapshot)
-    return GoingOn(folder, _commands(form, session, app.path(target) if target else None, install=install))
+    can_find = form.resume and target and (install or form.install)
+    return GoingOn(folder, form.commands(app.path(target), session.id) if can_find and target else [])
 
 
 def say(app: App, going_on: GoingOn) -> None:
@@ -131,15 +132,8 @@ def _native_session(form: NativeFormat, conversation: Conversation, folder: Path
     return session
 
 
-def _commands(form: NativeFormat, session: NativeSession, file: Path | None, *, install: bool) -> list[list[str]]:
-    """The commands with which an agent goes on with a session in its working folder; none if it cannot find it."""
-    if not form.resume or not file or not (install or form.install):
-        return []
-    return form.commands(file, session.id)
-
-
 def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
-    """Prints what the session in its new form has lost."""
+    """Prints what the session has lost in its new form."""
     for line in losses_in_words(exported, snapshot.ledger):
         app.output.note(safe(line))
 
@@ -147,21 +141,22 @@ def note_losses(app: App, exported: Exported, snapshot: Snapshot) -> None:
 def print_export(
     app: App, snapshot: Snapshot, form: str, exported: Exported, place: Path | None, *, written: bool = False
 ) -> None:
-    """Writes an export to its place or the output, unless that is done, or the answer of `--json` is to have it."""
+    """Writes an export to its file or to the output, unless it is `written`. With `--json` it prints the answer, which
+    has the export itself if no file does.
+    """
     file = str(app.path(place)) if place and place != Path("-") else ""
     if not written and (file or not app.output.json):
         write(app, place, exported.data)
     if app.output.json:
         app.output.value(
-            ExportedSession(
+            struct_of(
+                ExportedSession,
+                snapshot,
                 format=form,
-                session=snapshot.session,
-                scope=snapshot.scope,
-                commit=snapshot.commit,
                 bytes=len(exported.data),
                 file=file,
                 content="" if file else display.decode(exported.data),
-                losses=[ExportLoss(path=loss.path, change=loss.change) for loss in exported.losses],
+                losses=[struct_of(ExportLoss, loss) for loss in exported.losses],
             )
         )
 

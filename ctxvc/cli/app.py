@@ -78,7 +78,7 @@ class App:
 
     @cached_property
     def person(self) -> Person:
-        """What is in the person's file. Raises: BadSettings."""
+        """The person's settings. Raises: BadSettings."""
         return settings.person(self.env, COMMANDS) if self.configured else Person()
 
     @cached_property
@@ -90,7 +90,7 @@ class App:
 
     @cached_property
     def project_settings(self) -> Mapping[str, Any]:
-        """What a project's own file sets, if the person accepted it. Raises: BadSettings, CtxvcError."""
+        """The settings in the project's own file; none if it is not accepted. Raises: BadSettings, CtxvcError."""
         data = settings.project_content(self.project_file.parent) if self.configured else None
         if data is None:
             return {}
@@ -103,7 +103,7 @@ class App:
         return {}
 
     def setting(self, name: str) -> Setting | None:
-        """What is set for a name, but for options; None for nothing. Raises: BadSettings, CtxvcError."""
+        """The setting of a name, options aside; None if it has none. Raises: BadSettings, CtxvcError."""
         if (variable := settings.VARIABLES.get(name, "")) and self.env.get(variable):
             return Setting(settings.from_variable(name, variable, self.env[variable]), variable)
         own = self.person.project(self.folder.resolve()) if self.person.projects else {}
@@ -122,8 +122,12 @@ class App:
 
     @property
     def may_ask(self) -> bool:
-        """Whether a person can be asked something, as git asks for a password."""
+        """Whether a person is there to answer a question."""
         return bool(not self.json and self.output.terminal and sys.stdin.isatty())
+
+    def agrees(self, question: str) -> bool:
+        """Whether a person says yes; no where nobody can be asked."""
+        return self.may_ask and click.confirm(question, default=False, err=True)
 
     def path(self, path: Path) -> Path:
         """A path from the command line, relative to `folder`."""
@@ -192,17 +196,17 @@ class App:
 
     @contextmanager
     def reading_store(self) -> Iterator[Store]:
-        """The store, for reading: nothing is flushed on the way out."""
-        from ctxvc.cli.hosts import prompt as host_prompt
+        """The store, open for reading within the block: nothing is flushed at its end."""
+        from ctxvc.cli import hosts
 
         with self.store() as store:
             with suppress(CtxvcError, OSError):  # as in a store that cannot be written
-                host_prompt.settle(store)
+                hosts.settle(store)
             yield store
 
     @contextmanager
     def reading(self) -> Iterator[StoredSession]:
-        """The chosen session, for reading: nothing is flushed on the way out."""
+        """The chosen session, open for reading within the block: nothing is flushed at its end."""
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.reading_store() as store:
@@ -211,21 +215,21 @@ class App:
             yield stored
 
     @contextmanager
-    def acting(self, actor: str = "user", scope: str = "") -> Iterator[Session]:
-        """The chosen session, for changing its context; complete steps are committed on the way out."""
-        from ctxvc.cli.hosts import prompt as host_prompt
+    def acting(self, actor: str = "user") -> Iterator[Session]:
+        """The chosen session, open for changes within the block; complete steps are committed at its end."""
+        from ctxvc.cli import hosts
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
 
         with self.store() as store:
-            host_prompt.settle(store)
-            stored = StoredSession.open(store, self.session_name(store), scope)
+            hosts.settle(store)
+            stored = StoredSession.open(store, self.session_name(store))
             self.report_damage(stored)
             with Session(stored, actor=actor) as session:
                 yield session
 
     def meter(self, store: Store, ledger: Ledger) -> Meter:
-        """Counts a session's tokens, with a bar where that takes a while: the first time after an import."""
+        """The meter of a session's tokens, with a progress bar where counting takes long, as after an import."""
         from ctxvc.cli.terminal.progress import Progress
         from ctxvc.tokens.meter import Meter
 
@@ -235,8 +239,8 @@ class App:
         return Meter(store, ledger.meta.tokenizer, bar.reach)
 
     def session_name(self, store: Store) -> str:
-        """The full name of the session that `--session` or CTXVC_SESSION names, else of an agent's own in whose shell
-        this runs; empty if nothing names one.
+        """The full name of the session that `--session` or CTXVC_SESSION names, else of the agent's session in whose
+        shell this runs; empty if there is none.
 
         Raises: NotFound if it is no session's, or several sessions'.
         """
@@ -245,6 +249,10 @@ class App:
         from ctxvc.claude_code import conversation
 
         return conversation.of_environment(store, self.env)
+
+    def current_session(self, store: Store) -> str:
+        """The full name of the session that is named, else of the store's current one. Raises: NotFound."""
+        return self.session_name(store) or store.current_session()
 
     def resolved(self, store: Store, name: str) -> str:
         """The full name of a session; on a terminal a person picks one of several that fit. Raises: NotFound."""
@@ -256,7 +264,7 @@ class App:
             return self._picked(error)
 
     def revision(self, stored: StoredSession, text: str) -> Snapshot:
-        """The snapshot at a revision, as `revision.resolve` gives it; on a terminal a person picks one of several
+        """The snapshot at a revision; on a terminal a person picks one of several
         sessions that fit. Raises: NotFound, BadInput.
         """
         from ctxvc.store.read import revision
@@ -270,22 +278,13 @@ class App:
 
     def _picked(self, error: Ambiguous) -> str:
         """The session that a person picks. Raises: the error where nobody can be asked."""
-        if not (self.output.terminal and sys.stdin.isatty()) or self.json:
+        if not self.may_ask:
             raise error
         for number, fitting in enumerate(error.names[:_MOST_PICKED], 1):
             self.output.note(f"{number:>3}  {safe(fitting)}")
         last = min(len(error.names), _MOST_PICKED)
         picked: int = click.prompt("which session", type=click.IntRange(1, last), err=True)
         return error.names[picked - 1]
-
-    def explain(self, store: Store, target: str) -> tuple[list[str], list[str]]:
-        """Where a line, a file or a commit of this project came from, for a model: lines, and the addresses in them.
-
-        Raises: CtxvcError.
-        """
-        from ctxvc.cli.answers.why import in_lines
-
-        return in_lines(self.folder, store, target)
 
     def chosen_by(self, store: Store) -> str:
         """What chose the session: `option`, `variable`, `use`, or `last` for the one recorded or imported last."""
@@ -304,7 +303,7 @@ class App:
         """Reports each unreadable part of the session's journal, once."""
         from ctxvc.store.log import aside
 
-        for notice in aside.untold(stored.store, stored.name, stored.damage):
+        for notice in aside.new_notices(stored.store, stored.name, stored.damage):
             self.output.note(f"ctxvc: damaged: {notice}; everything else works")
             self.output.note(
                 "hint: `ctxvc verify` shows where; `ctxvc doctor --repair` sets them aside and treats them as lost"
@@ -312,7 +311,7 @@ class App:
 
 
 class Command(click.Command):
-    """A command whose help begins with an example, and that takes the global options too."""
+    """A command that also takes the global options, and whose help begins with an example."""
 
     def __init__(self, name: str, *, example: str, help: str | None = None, **extra: Any) -> None:
         super().__init__(name, help=f"{COMMANDS[name]}\n\n{inspect.cleandoc(help or '')}".rstrip(), **extra)
@@ -343,7 +342,7 @@ class Command(click.Command):
 
 
 def command(name: str, example: str) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function, whose docstring follows the summary from `registry` in its help."""
+    """Makes a command of a function, whose docstring follows the summary from `command_list` in its help."""
     return click.command(name, cls=Command, example=example)
 
 
@@ -373,40 +372,30 @@ timeout_option = click.option(
 
 def global_options(*, hidden: bool) -> list[click.Parameter]:
     """The options that are accepted before and after the command's name."""
+    own: dict[str, Any] = {"hidden": hidden, "expose_value": False, "callback": _set}
     return [
         click.Option(
             ["-C", "start"],
             metavar="DIR",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Run as if started in DIR.",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            **own,
         ),
         click.Option(
             ["--session"],
             metavar="NAME",
             help="The session: a name, a unique prefix, or -1 (default: the current one).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
             shell_complete=complete_sessions,
+            **own,
         ),
         click.Option(
             ["--color"],
             type=click.Choice(["auto", "always", "never"]),
             help="When to use colour (auto).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            **own,
         ),
         click.Option(
-            ["--pager/--no-pager", "pager"],
-            default=None,
-            help="Page long output on a terminal (yes).",
-            hidden=hidden,
-            expose_value=False,
-            callback=_set,
+            ["--pager/--no-pager", "pager"], default=None, help="Page long output on a terminal (yes).", **own
         ),
     ]
 
@@ -432,7 +421,7 @@ def complete_revisions(ctx: click.Context, _: click.Parameter, incomplete: str) 
 
     def names(store: Store) -> list[str]:
         others = [f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes]
-        return ["HEAD", *store.tips(app.session_name(store) or store.current_session()), *others]
+        return ["HEAD", *store.tips(app.current_session(store)), *others]
 
     return _completions(ctx, incomplete, names)
 
@@ -443,7 +432,7 @@ def revision_argument(name: str = "revision", metavar: str = "[REV]") -> Callabl
 
 
 def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A name or a revision; one that is given but empty, as from a variable that is not set, is wrong usage."""
+    """The value of a name or revision. Raises: click.BadParameter for an empty one, as from an unset variable."""
     from click.core import ParameterSource
 
     if not value and ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE:
@@ -454,15 +443,11 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
 def complete_scopes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the session's scopes, for a shell."""
     app = ctx.ensure_object(App)
-    return _completions(
-        ctx, incomplete, lambda store: list(store.tips(app.session_name(store) or store.current_session()))
-    )
+    return _completions(ctx, incomplete, lambda store: list(store.tips(app.current_session(store))))
 
 
 def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], list[str]]) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
-
-    from ctxvc.errors import CtxvcError
 
     app = ctx.ensure_object(App)
     try:
@@ -473,7 +458,7 @@ def _completions(ctx: click.Context, incomplete: str, names: Callable[[Store], l
 
 
 def raise_unreadable(errors: Sequence[CtxvcError]) -> None:
-    """Ends a command that has answered for everything except these. Raises: Damaged if one is, else the first."""
+    """Reports what could not be read, after the rest was answered. Raises: Damaged if any is, else the first error."""
     if errors:
         first = next((error for error in errors if isinstance(error, Damaged)), errors[0])
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

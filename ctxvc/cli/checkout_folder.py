@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ctxvc.cli.output import plain
-from ctxvc.cli.terminal.dashboard import COLUMNS, Page, columns_of, page_of, vocabulary_remark
+from ctxvc.cli.terminal.dashboard import Page, page_of, table_of_lines, vocabulary_remark
 from ctxvc.core.display import one_line
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
@@ -56,7 +56,7 @@ def _dashboard(store: Store, commit: str) -> str:
 
 def _markdown(page: Page, rows: Iterable[Line], remark: str) -> str:
     """The dashboard as a page. Recorded text is escaped, so it adds no markup and no link."""
-    dashboard = page.dashboard
+    dashboard, table = page.dashboard, table_of_lines(rows)
     sent = f", {dashboard.dashboards:,} dashboard" if dashboard.dashboards else ""
     older = [f"- {page.older:,} older"] if page.older else []
     notes = [*older, *(f"- {_escaped(one_line(note, _NOTE))}" for note in page.notes)]
@@ -68,9 +68,9 @@ def _markdown(page: Page, rows: Iterable[Line], remark: str) -> str:
         "",
         *([f"The model's vocabulary is {remark}.", ""] if remark else []),
         *(["Notes:", "", *notes, ""] if notes else []),
-        "".join(f"| {column.name} " for column in COLUMNS) + "|",
-        "".join("| ---: " if column.right else "| --- " for column in COLUMNS) + "|",
-        *("".join(f"| {_escaped(plain(cell))} " for cell in columns_of(line)) + "|" for line in rows),
+        "".join(f"| {column.name} " for column in table.columns) + "|",
+        "".join("| ---: " if column.right else "| --- " for column in table.columns) + "|",
+        *("".join(f"| {_escaped(plain(cell))} " for cell in row) + "|" for row in table.rows),
     ]
     return "\n".join(lines) + "\n"
 

@@ -68,7 +68,7 @@ def hook(arguments: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
 
 def _choice(env: Mapping[str, str]) -> Choice:
     """What the person has set for the host's compactions. Raises: CtxvcError."""
-    from ctxvc.cli.hosts.compaction import choice
+    from ctxvc.cli.hosts import choice
 
     return choice(env)
 

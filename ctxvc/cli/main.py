@@ -15,18 +15,37 @@ from typing import Any, NamedTuple
 import click
 
 from ctxvc import __version__
-from ctxvc.cli import hook_entry, phrases
+from ctxvc.cli import hook_entry
 from ctxvc.cli.app import COMPLETE, App, global_options
 from ctxvc.cli.command_list import COMMANDS, ELSEWHERE, MODULES, SECTIONS, TOPICS
-from ctxvc.cli.output import to_stderr
+from ctxvc.cli.output import hint_of, message_of, to_stderr
 from ctxvc.core.display import one_line, visible_controls
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import CtxvcError, UnknownVocabularyWarning, reason_of, render
 from ctxvc.phrases import COMMAND_LINE
 
+INTERRUPTED = 130
+#: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
+CLOSED_PIPE = 141
 
-class LazyGroup(click.Group):
-    """A group that lists its commands from the table above: `--help` and an unknown name import none of them."""
+
+#: What a host or a shell starts, and what tells how to write the file: no file of settings may break it.
+_UNCONFIGURED = frozenset({"hook", "mcp", "completion", "help"})
+#: Options before an agent's name whose value is an argument of its own.
+_WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
+
+
+class Failure(NamedTuple):
+    """The report of a failure: a code for programs, a message, a hint, and the exit code."""
+
+    code: str
+    message: str
+    hint: str = ""
+    exit_code: int = 1
+
+
+class Root(click.Group):
+    """All commands, listed from a table: `--help` and an unknown name import none of them. Every failure ends here."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -38,15 +57,6 @@ class LazyGroup(click.Group):
         command = getattr(import_module(f"ctxvc.cli.commands.{MODULES.get(name, name)}"), name)
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
-            suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
-            raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -63,30 +73,6 @@ class LazyGroup(click.Group):
         ]
         return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
-
-INTERRUPTED = 130
-#: The exit code, in a shell, of a program that wrote into a closed pipe, as in `ctxvc log | head -1`.
-CLOSED_PIPE = 141
-
-
-#: What a host or a shell starts, and what tells how to write the file: no file of settings may break it.
-_UNCONFIGURED = frozenset({"hook", "mcp", "completion", "help"})
-#: Options before an agent's name whose value is an argument of its own.
-_WITH_VALUE = frozenset({"-C", "--session", "--color", "--upstream"})
-
-
-class Failure(NamedTuple):
-    """What is reported of a failure: a code for programs, a message, a hint, and the exit code."""
-
-    code: str
-    message: str
-    hint: str = ""
-    exit_code: int = 1
-
-
-class Root(LazyGroup):
-    """Every failure of a command ends here."""
-
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("Example: ctxvc import && ctxvc log\n\n")
         super().format_help(ctx, formatter)
@@ -94,11 +80,14 @@ class Root(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of that name; a person's alias is replaced by what it stands for."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+        """The command of that name, or of what a person's alias stands for. Raises: click.UsageError."""
+        name, *arguments = args
+        if name not in COMMANDS and not ctx.resilient_parsing and not name.startswith("-"):
             aliases = ctx.ensure_object(App).person.aliases
-            if args[0] in aliases:
-                args = [*aliases[args[0]], *args[1:]]
+            if name not in aliases:
+                suggestion = f"; did you mean {ELSEWHERE[name]}?" if name in ELSEWHERE else meant(name, COMMANDS)
+                raise click.UsageError(f"there is no command {name[:40]!r}{suggestion}", ctx)
+            args = [*aliases[name], *arguments]
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
@@ -159,7 +148,7 @@ def _guarded(work: Callable[[], int], arguments: Sequence[str]) -> int:
 def _failure(error: Exception, arguments: Sequence[str]) -> Failure:
     match error:
         case CtxvcError():
-            return Failure(error.code, phrases.message(error), phrases.hint(error), error.exit_code)
+            return Failure(error.code, message_of(error), hint_of(error), error.exit_code)
         case click.NoSuchOption():
             near = meant(error.option_name, error.possibilities or ())  # click suggests what is hardly alike
             path = error.ctx.command_path if error.ctx else "ctxvc"
@@ -266,7 +255,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the command line, and exits with its code."""
     if sys.platform == "win32":
         sys.exit("ctxvc: Windows is not supported directly: run ctxvc inside WSL (`wsl --install` sets it up)")
     if sys.stderr is None:

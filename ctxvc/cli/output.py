@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ctxvc.core import display
+from ctxvc.errors import CtxvcError, render
+from ctxvc.phrases import COMMAND_LINE
 
 if TYPE_CHECKING:
     import msgspec
@@ -33,7 +35,7 @@ class Size(NamedTuple):
 
 
 class Timestamp(NamedTuple):
-    """An ISO 8601 time: an age to people."""
+    """An ISO 8601 time, empty if unknown: an age to people."""
 
     time: str
 
@@ -56,13 +58,13 @@ class Guess(NamedTuple):
 
 
 class Share(NamedTuple):
-    """A part of a whole: `12 %` to people, `12.3 %` in a pipe."""
+    """A share, 0 to 1: `12 %` to people, `12.3 %` in a pipe."""
 
     fraction: float
 
 
 class Styled(NamedTuple):
-    """A cell in a colour, if there are colours."""
+    """A cell with a colour, for output that has colours."""
 
     text: str | Tokens
     color: str
@@ -181,6 +183,7 @@ class Output:
         to_stderr(text)
 
     def table(self, table: Table) -> None:
+        """Prints a table, through the pager on a terminal."""
         self.lines(self.table_lines(table))
 
     def table_lines(self, table: Table) -> Iterator[str]:
@@ -193,7 +196,7 @@ class Output:
             yield "\t".join(map(plain, row))
 
     def facts(self, facts: Sequence[tuple[str, Cell]]) -> Iterator[str]:
-        """The lines of names and values, one pair a line, without those that have no value."""
+        """The lines of names and values, a pair each; those without a value are left out."""
         facts = [(name, value) for name, value in facts if value not in ("", None)]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
@@ -285,6 +288,16 @@ def safe(value: str) -> str:
     return display.visible_controls(value)
 
 
+def message_of(error: CtxvcError | None) -> str:
+    """An error's message on the command line; empty for none."""
+    return render(error.reason, COMMAND_LINE) if error else ""
+
+
+def hint_of(error: CtxvcError | None) -> str:
+    """An error's hint on the command line; empty for none."""
+    return render(error.advice, COMMAND_LINE) if error else ""
+
+
 def words_of(body: bytes, ext: str) -> str | None:
     """A body as readable text, JSON indented; None if it is not text. Not yet safe to print."""
     from ctxvc.core.ledger import wire
@@ -339,7 +352,7 @@ def plain(cell: Cell) -> str:
 
 
 def iso(seconds: int) -> str:
-    """The time as `timestamp.iso` writes it."""
+    """Seconds since 1970 as ISO 8601, in UTC."""
     from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
     return timestamp.iso(seconds)
@@ -350,7 +363,7 @@ def _for_people(cell: Cell, now: float) -> str:
         case None:
             return ""
         case Timestamp():
-            return ago(cell.time, now)
+            return ago(cell.time, now) if cell.time else ""
         case Size():
             return display.human_bytes(cell.bytes)
         case Share():

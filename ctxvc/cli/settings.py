@@ -66,7 +66,7 @@ class Person(NamedTuple):
 
 
 def person_path(env: Mapping[str, str]) -> Path | None:
-    """Where a person's file is, or would be; None for nowhere."""
+    """The path of the person's file, which need not exist; None if there is no place for one."""
     if VARIABLE in env:
         return Path(env[VARIABLE]).absolute() if env[VARIABLE] else None
     if not any(env.get(name, "").startswith("/") for name in ("HOME", "XDG_CONFIG_HOME")):
@@ -168,7 +168,7 @@ class _Table:
             raise BadSettings(f"{path}: it is not TOML: {error}", hint="`ctxvc help config` has an example") from error
 
     def values(self, tree: Mapping[str, Any], kinds: Mapping[str, Callable[[Any], Any]], *table: str) -> dict[str, Any]:
-        """The settings of a table, each as its kind makes it. Raises: BadSettings for what is none."""
+        """The settings of a table, each checked and converted by its kind. Raises: BadSettings."""
         result = {}
         for key, value in tree.items():
             if key not in kinds:
@@ -181,13 +181,14 @@ class _Table:
         return result
 
     def tables(self, tree: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The tables in a table, by their names. Raises: BadSettings for a value that is no table."""
         for key, value in tree.items():
             if not isinstance(value, dict):
                 raise self._error(f"{key[:60]!r} is not a table", name, key, hint=f'as in [{name}."~/work/shop"]')
             yield key, value
 
     def aliases(self, tree: Mapping[str, Any], commands: Mapping[str, object]) -> dict[str, list[str]]:
-        """alias → the words that it stands for."""
+        """Each alias → the words that it stands for. Raises: BadSettings."""
         result = {}
         for name, text in tree.items():
             problem, command = "", []

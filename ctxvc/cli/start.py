@@ -8,7 +8,7 @@ from ctxvc.cli import handover, hook_entry
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the program: the console script."""
     arguments = sys.argv[1:]
     if hook_entry.is_hook(arguments):
         sys.exit(hook_entry.hook(arguments[1:]))

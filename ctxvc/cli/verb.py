@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
     BlockId,
     CutTokens,
+    EffectField,
     Item,
     LeftOut,
     PromptTokens,
@@ -28,7 +29,6 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.output import Column, Output, Size, Tokens, safe
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.plan import selection
@@ -56,6 +56,7 @@ def acting_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def blocks_argument(function: Callable[..., None]) -> Callable[..., None]:
+    """BLOCKS, at least one."""
     return click.argument("blocks", metavar="BLOCKS...", nargs=-1, required=True)(function)
 
 
@@ -65,6 +66,7 @@ allow_user = click.option("--allow-user", is_flag=True, help="Include human text
 def act(
     ctx: click.Context, verb: Verb, blocks: Sequence[str], index: str, actor: Actor, allow_user: bool = False
 ) -> None:
+    """Applies a verb to blocks and prints what has changed. Exits with 1 if nothing has."""
     app = ctx.ensure_object(App)
     check_allow_user(ctx, actor, allow_user)
     with app.acting(actor) as session:
@@ -81,28 +83,30 @@ def check_allow_user(ctx: click.Context, actor: Actor, allow_user: bool) -> None
 def answer_of(
     ctx: click.Context, app: App, session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()
 ) -> None:
+    """Prints what a verb has changed. Exits with 1 if nothing has."""
     answer = acted(session, verb, rehearsal, undone)
     if answer.tokens_before != answer.tokens_after:
-        answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
+        answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
     if app.output.json:
         app.output.value(answer)
     else:
         app.output.lines(lines_of(app.output, answer))
         print_left_out(app.output, verb, answer.problems, session.actor)
-        if advice := host_prompt.advice(answer.effect):
+        if advice := hosts.advice(answer.effect):
             app.output.note(advice)
     if not rehearsal and not undone:
         ctx.exit(1)
 
 
-def print_left_out(output: Output, verb: str, problems: Sequence[answers.LeftOut], actor: str) -> None:
+def print_left_out(output: Output, verb: str, problems: Sequence[LeftOut], actor: str) -> None:
+    """Prints which blocks were left out, and why."""
     for line in left_out(verb, problems):
         output.note(safe(line))
     if actor == "user" and any(problem.why == "human" for problem in problems):
         output.note("hint: --allow-user includes what a human wrote")
 
 
-def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
+def left_out(verb: str, problems: Sequence[LeftOut]) -> Iterator[str]:
     """A line for each reason why blocks were left out, with the blocks to which it applies."""
     targets: dict[str, list[str]] = {}
     for problem in problems:
@@ -118,7 +122,7 @@ def left_out(verb: str, problems: Sequence[answers.LeftOut]) -> Iterator[str]:
 
 
 def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[str] = ()) -> Acted:
-    """The answer of a changing verb. The new prompt is measured, since the change may also have cut thinking."""
+    """The answer of a changing verb. The new prompt is measured: the change may also have cut thinking."""
     view = session.view()
     price = view.price
     tokens = {row.id: price.body(row) for row in rehearsal.rows}
@@ -131,12 +135,13 @@ def acted(session: Session, verb: str, rehearsal: Rehearsal, undone: Sequence[st
         tokens_after=view.used,
         tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - view.used),
         items=[struct_of(ActedBlock, row, path=fmt.body_path(row), tokens=tokens[row.id]) for row in rehearsal.rows],
-        groups=[struct_of(answers.ActedGroup, group) for group in rehearsal.groups],
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        groups=[struct_of(ActedGroup, group) for group in rehearsal.groups],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
 def lines_of(output: Output, answer: Acted) -> Iterator[str]:
+    """The lines on what a verb has changed, for people."""
     for subject in answer.undone:
         yield output.style(safe(f"{'redone' if answer.verb == 'redo' else 'undone'}: {subject}"), bold=True)
     for group in answer.groups:
@@ -153,7 +158,7 @@ def lines_of(output: Output, answer: Acted) -> Iterator[str]:
 
 
 def cut_part(output: Output, tokens_cut: int) -> str:
-    """Of the tokens that a change freed, those that left beside the blocks that it names."""
+    """The part of a sentence on the freed tokens that were earlier thinking and dashboards; empty if there are none."""
     return f" ({output.estimate(tokens_cut)} of them earlier thinking and dashboards)" if tokens_cut else ""
 
 
@@ -189,4 +194,4 @@ class Acted(Answer, frozen=True, kw_only=True, tag="ctxvc.acted/1"):
     items: list[ActedBlock]
     groups: list[ActedGroup]
     problems: list[LeftOut]
-    effect: host_prompt.EffectField = "next-request"
+    effect: EffectField = "next-request"

@@ -10,27 +10,27 @@ from collections.abc import Sequence
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _UNSAFE_IN_PAGE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
-#: All characters but Latin letters, punctuation, arrows and signs of mathematics, each of which has one column.
+#: All characters but Latin letters, punctuation, arrows and mathematical signs, each of which has one column.
 _MAYBE_WIDE = re.compile("[^\x00-\u02ff\u2010-\u2027\u2190-\u22ff]")
 _SLASH = re.compile(r"[/\\]")
-#: How a path begins that may be cut behind it: a folder, or the name of a server.
+#: The beginning of a path that may be followed by a gap: a folder, or the name of a server.
 _FIRST = re.compile(r"(?:\w{1,10}://)?[/\\]?[^/\\]+[/\\]")
-#: A word of more characters than this may be shown in part; and the columns that a part of a path has at least.
+#: A longer word (in characters) may be shown in part; the fewest columns for part of a path.
 _LONG = 16
 _LEAST = 8
-#: A path in a text, also between quotes; a word with other characters is a pattern, or a script.
+#: A path in a text, possibly quoted; a word with other characters is a pattern or a script.
 _PATH = re.compile(r"""['"`(]?(?:[\w….~@+,:%=-]*(?:/[\w.~@+,:%=\[\]*{}-]*)+|[A-Za-z]:(?:\\[\w.~@+,%=-]*)+)['"`);]*""")
 
 
 def one_line(text: str, width: int) -> str:
-    """`text` on one line of at most `width` characters, without a character that moves a cursor."""
-    # Of all spaces only the plain one is printable.
+    """`text` on one line of at most `width` characters, without characters that move a cursor."""
+    # The only printable space is the plain one.
     if len(text) <= width and text.isprintable() and "  " not in text and text[:1] != " " != text[-1:]:
         return text
     # Only the head can be shown, so only the head is cleaned: a 100 MB result costs no more than a short one.
     longest = width * 8 + 64
     head = _on_one_line(text[: width * 2])
-    if len(head) <= width and len(text) > width * 2:  # it is mostly space
+    if len(head) <= width and len(text) > width * 2:  # mostly white space
         head = _on_one_line(text[:longest])
     if len(head) <= width and len(text) <= longest:
         return head
@@ -38,21 +38,21 @@ def one_line(text: str, width: int) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    # Nothing unsafe is printable, and most short texts are.
+    # Nothing unsafe is printable, and most short texts are printable.
     return " ".join((text if text.isprintable() else _UNSAFE.sub(" ", text)).split())
 
 
 def columns(text: str) -> int:
-    """The columns that `text` takes on a terminal, at most: two for a wide character."""
+    """The most columns that `text` takes on a terminal: two for a wide character."""
     if text.isascii():
         return len(text)
     return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in _MAYBE_WIDE.findall(text))
 
 
 def fitted(text: str, width: int) -> str:
-    """`text`, already on one line, in at most `width` columns. Of a path the file's name always stays.
+    """`text`, already on one line, in at most `width` columns. A path always keeps its file name.
 
-    First the paths are shortened in their middle, the longest first; if that is not enough, the last words go.
+    Paths are shortened in the middle first, the longest first; if that is not enough, the last words are dropped.
     """
     over = columns(text) - width
     if over <= 0:
@@ -72,7 +72,7 @@ def fitted(text: str, width: int) -> str:
 def path_fitted(path: str, width: int, minimum: int = 2) -> str:
     """A path in at most `width` columns, or `minimum` if that is more: `internal/…/bootstrap.go`.
 
-    The middle goes: the file's name stays, with as much before it as there is room for, and where the path begins.
+    The middle is dropped: the file name stays, with as much before it as there is room for, and the path's beginning.
     """
     width = max(width, minimum)
     if columns(path) <= width:
@@ -85,9 +85,10 @@ def path_fitted(path: str, width: int, minimum: int = 2) -> str:
 
 
 def _tail_fitted(path: str, begin: int, width: int) -> str:
-    """The end of a path behind `begin` that has room with what stands before it, in `width` columns."""
+    """The end of a path after `begin` that fits, with what precedes it, into `width` columns."""
     room = width - columns(path[:begin])
-    start = next((at for at in _slashes(path) if at >= begin and columns(path[at:]) < room), None)
+    slashes = (match.start() for match in _SLASH.finditer(path, begin, len(path) - 1))  # except one at its end
+    start = next((at for at in slashes if columns(path[at:]) < room), None)
     tail = path[start:] if start is not None else _end(path)
     while tail and columns(tail) >= room:
         tail = tail[1:]
@@ -95,7 +96,7 @@ def _tail_fitted(path: str, begin: int, width: int) -> str:
 
 
 def _first_words(parts: Sequence[str], width: int) -> str:
-    """The first of `parts` with an ellipsis after them, in `width` columns; no path is cut at its end."""
+    """The first of `parts` followed by an ellipsis, in `width` columns; no path is cut at its end."""
     text, used = "", 0
     for word in parts:
         size = columns(word)
@@ -119,13 +120,8 @@ def _first_columns(word: str, width: int) -> str:
 
 
 def is_path(word: str) -> bool:
-    """Whether a word is a path, perhaps between quotes."""
+    """Whether a word is a path, possibly quoted."""
     return _PATH.fullmatch(word) is not None
-
-
-def _slashes(path: str) -> list[int]:
-    """The places of the slashes in a path, but for one at its end."""
-    return [match.start() for match in _SLASH.finditer(path, 0, len(path) - 1)]
 
 
 def _end(path: str) -> str:
@@ -144,7 +140,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def decode(body: bytes) -> str:
-    """The text of a body. A lone surrogate comes back as it went in; any other invalid byte as U+FFFD."""
+    """The text of a body. Encoded lone surrogates are preserved; any other invalid byte becomes U+FFFD."""
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,43 +1,44 @@
-"""Patterns that people and models search recorded text with: line by line, and none that takes for ever.
+"""Patterns that people and models search recorded text with: line by line, and always within a time limit.
 
-`regex` (a dependency of tiktoken, Python's own syntax) stops by itself after a while; Python's `re` cannot be stopped.
-One look is bounded always, and all looks of a search by the deadline that it is handed.
+`regex` (a dependency of tiktoken, Python's own syntax) has a timeout; Python's `re` cannot be stopped. Each match
+attempt is always bounded, and a whole search by the deadline that it is given.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from ctxvc.errors import BadInput, Phrase
 
-#: Characters that a pattern may have.
+#: The most characters of a pattern.
 LONGEST = 300
-#: A longer line is searched in windows of so many characters, each of which begins with the end of the one before.
+#: A longer line is searched in windows of this many characters, each of which begins with the end of the one before.
 WINDOW = 4_000
 OVERLAP = 500
-#: Seconds of processor time that one search in a line or window may take, and one look ahead over many lines.
+#: Seconds of processor time for one match attempt in a line or window, or ahead over many lines.
 PATIENCE = 0.2
-#: Seconds that all of a search may take: one that a person asks for at the command line, and one of an agent's tool.
+#: Seconds for a whole search: one from the command line, and one by an agent's tool.
 COMMAND_SECONDS = 10.0
 TOOL_SECONDS = 2.0
 
-# What matches one line alone, though it would not match there with other lines around it: no looking ahead for these.
+# Syntax that may match a line alone but not among other lines; such patterns are matched line by line.
 _LINE_ONLY = re.compile(r"\(\?(?!:|P[<=]|[aimsux]+\))|\\[AZzGKR]|[*+?}]\+|\{[^0-9,}]")
 
 
 class Slow(BadInput):
-    """A search took more time than it may; what was found before stands."""
+    """A search took more time than allowed; earlier matches are valid."""
 
 
 class SlowLine(Slow):
-    """One line alone took the pattern more time than it may; other lines may not."""
+    """A single line took the pattern more time than allowed; other lines may not."""
 
 
 class Deadline:
-    """The end of a search: so many seconds from now, on a clock that is handed in and only ever goes forward."""
+    """The end of a search, `seconds` from now by a monotonic `clock`."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self._seconds = seconds
@@ -56,7 +57,7 @@ class Deadline:
 
 
 class Match(NamedTuple):
-    """A line that matches: its number, from 1, and where line and match begin and end in the text."""
+    """A matching line: its number, from 1, and the offsets of line and match in the text."""
 
     line: int
     begin: int
@@ -78,29 +79,27 @@ class Pattern:
     """A compiled search pattern. `lines` yields the lines of a text that match it."""
 
     source: str
-    fixed: bool
-    ignore_case: bool
     _regex: _Regex | None
     deadline: Deadline | None = None
 
     @property
     def literal(self) -> str:
-        """The text that every match is, to the letter; empty if that cannot be said."""
+        """The text that every match equals; empty if there is no such text."""
         return self.source if self._regex is None else ""
 
     def until(self, seconds: float, clock: Callable[[], float]) -> Pattern:
-        """The same, to search with for so many seconds from now; with 0 for as long as it takes."""
+        """The pattern with a deadline in `seconds` from now; 0 removes the limit."""
         return replace(self, deadline=Deadline(seconds, clock) if seconds else None)
 
     def patience(self) -> float:
-        """The seconds that the next look may take. Raises: Slow if none are left."""
+        """The seconds that the next match attempt may take. Raises: Slow if none are left."""
         return min(PATIENCE, self.deadline.seconds()) if self.deadline else PATIENCE
 
     def lines(self, text: str, begin: int = 0, end: int | None = None) -> Iterator[Match]:
-        """The lines of `text` that match, those between the two offsets; `begin` is where a line begins.
+        """The matching lines of `text` between the two offsets; `begin` is where a line begins.
 
-        A match in a line of more than 4,000 characters is found if it has at most 500; `$` holds there also at the end
-        of a window. Raises: SlowLine if the pattern takes too long for one line, Slow where it does in all.
+        A match in a line of more than 4,000 characters is found if it has at most 500; `$` also matches there at the
+        end of a window. Raises: SlowLine if the pattern takes too long for one line, Slow if the whole search does.
         """
         end = len(text) if end is None else end
         line, at = text.count("\n", 0, begin) + 1, begin
@@ -115,14 +114,14 @@ class Pattern:
             at, line = stop + 1, line + 1
 
     def _next(self, text: str, at: int, end: int) -> int | None:
-        """The offset of the next line that may match; no line before it does."""
+        """The offset of the next line that may match; no earlier line does."""
         if self._regex is None:
             place = text.find(self.source, at, end)
             return None if place < 0 else place
         try:
             match = self._regex.search(text, at, end, timeout=self.patience())
         except TimeoutError:
-            return at  # a giant line, or a slow pattern: look into this line alone
+            return at  # a giant line, or a slow pattern: search this line alone
         return None if match is None else match.span()[0]
 
     def _in_line(self, text: str, start: int, stop: int) -> tuple[int, int] | None:
@@ -146,9 +145,9 @@ class Pattern:
 
 
 def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> Pattern:
-    """The pattern that `source` is: a regular expression of Python, or with `fixed` a text. Raises: BadInput.
+    """The pattern of `source`: a Python regular expression, or with `fixed` a literal text. Raises: BadInput.
 
-    Each look at a line is bounded; all of them together are with `until`.
+    Each match attempt is bounded; `until` bounds the whole search.
     """
     if not source:
         raise BadInput("the pattern is empty: every line would match", hint="give something to search for")
@@ -158,11 +157,10 @@ def compiled(source: str, *, fixed: bool = False, ignore_case: bool = False) -> 
         )
     if "\n" in source:
         raise BadInput("the pattern has a line break, but lines are searched one by one", hint="search for one line")
-    if fixed and not ignore_case:
-        return Pattern(source, fixed, ignore_case, None)
-    if not fixed and not ignore_case and re.fullmatch(r"[\w /:=,;<>@#%&'\"`~!-]+", source):
-        return Pattern(source, fixed, ignore_case, None)  # the same, and faster
-    return Pattern(source, fixed, ignore_case, _compiled(source, fixed=fixed, ignore_case=ignore_case))
+    # A pattern without special characters equals a literal text, which is found faster.
+    if not ignore_case and (fixed or re.fullmatch(r"[\w /:=,;<>@#%&'\"`~!-]+", source)):
+        return Pattern(source, None)
+    return Pattern(source, _compiled(source, fixed=fixed, ignore_case=ignore_case))
 
 
 def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
@@ -180,3 +178,25 @@ def _compiled(source: str, *, fixed: bool, ignore_case: bool) -> _Regex:
 
 def _here(_text: str, at: int, _end: int) -> int:
     return at
+
+
+def any_of(literals: Iterable[bytes]) -> re.Pattern[bytes]:
+    """A pattern that finds any of many non-empty literal texts, the longest if two begin alike.
+
+    Common beginnings are factored out, so that a thousand texts cost little more than ten.
+    """
+    return re.compile(_branches(sorted(set(literals))))
+
+
+def _branches(literals: list[bytes]) -> bytes:
+    """A pattern for sorted words. An empty one comes first."""
+    ends = not literals[0]
+    branches = []
+    for _, group in groupby(literals[ends:], key=lambda word: word[0]):
+        alike = list(group)
+        # What the first and the last of sorted words have in common, all have.
+        common = next((n for n, (a, b) in enumerate(zip(alike[0], alike[-1], strict=False)) if a != b), len(alike[0]))
+        branches.append(re.escape(alike[0][:common]) + _branches([word[common:] for word in alike]))
+    if not branches:
+        return b""
+    return b"(?:%s)" % b"|".join(branches) + (b"?" if ends else b"")

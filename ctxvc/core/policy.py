@@ -1,7 +1,7 @@
-"""A policy: a pure function from a view to a plan, and what it asks of the harness that runs it.
+"""A policy: a pure function from a view to a plan, and its demands on the harness that runs it.
 
-A policy has no effects. Where it needs a model, one is handed to it as a function (`Ask`); what time it is, it sees in
-the view. Its fields are its knobs; its class says where it comes from and what its users give up.
+A policy has no effects. If it needs a model, it is passed one as a function (`Ask`); the time is in the view. Its
+fields are its knobs; its class states where it comes from and what its users give up.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.model_dashboard import Board
 from ctxvc.core.view.view import View
 
-#: Those that list blocks.
+#: The boards that list blocks.
 _LISTING: frozenset[Board] = frozenset({"each", "changes", "thresholds", "full"})
 
-#: The tools by which an agent gets at what left its prompt, and those of them that it needs for that.
+#: The tools that reach what left an agent's prompt, and those of them that an agent needs for that.
 READING = frozenset({"recover", "restore", "search"})
 REACH = ("recover", "search")
 #: The tool by which an agent that makes room itself asks for its board.
 DASHBOARD = "dashboard"
-#: The tools by which an agent makes room without losing anything, as it is told of them.
+#: The tools by which an agent makes room without loss → their names in its prompt.
 _FREEING: Mapping[str, str] = {"archive": "archive", "note": "note with fold", "scope": "scope"}
 
 
 class Knob(msgspec.Struct, frozen=True):
     """What a knob counts, and the range of its values: the annotation of a policy's field.
 
-    The range holds for a number, not for a knob's words. The default upper end is more tokens, bytes, steps, calls or
+    The range applies to numbers, not to a knob's words. The default maximum is more tokens, bytes, steps, calls or
     seconds than a session has.
     """
 
@@ -44,7 +44,7 @@ class Knob(msgspec.Struct, frozen=True):
     is_open: bool = False  # whether the minimum itself is out of range
 
     def fault(self, value: float) -> str:
-        """What a value must be, as the end of a sentence; empty if it is that."""
+        """What a value must be, as the end of a sentence; empty if it is valid."""
         if self.minimum <= value <= self.maximum and not (self.is_open and value == self.minimum):
             return ""
         if self.maximum == 1:
@@ -82,14 +82,14 @@ def knob_of(kind: Any) -> Knob | None:
 
 @cache
 def _ranges(kind: type[Policy]) -> Mapping[str, Knob]:
-    """knob → its annotation."""
+    """Knob → its annotation."""
     return {field.name: knob for field in msgspec.structs.fields(kind) if (knob := knob_of(field.type))}
 
 
 class Answer(msgspec.Struct, frozen=True):
     """A model's answer, and the price of the call in fresh input tokens.
 
-    `put` is false where the question was not asked, as there was no room for it.
+    `put` is false if the question was not asked because there was no room for it.
     """
 
     text: str
@@ -97,21 +97,21 @@ class Answer(msgspec.Struct, frozen=True):
     put: bool = True
 
 
-#: A model beside the conversation: it is sent the live prompt of the view, byte for byte, and one more block behind it.
+#: A model beside the conversation: it is sent the live prompt of the view, byte for byte, and one more block after it.
 Ask = Callable[[View, str], Answer]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """A policy's demands on the harness besides its plans.
 
-    `tools` are the context tools that the model gets, `protocol` the text on their use that stands pinned at the
-    beginning. `board` is what the model sees of its context; `handles` says whether what left is within its reach: then
-    stubs tell how to get it back, and `recover` and `search` are among the tools, since large results leave under every
-    policy; else no tool reads it. `ladder` are thresholds of the budget that differ, and `batch` is how many tokens the
-    results of one step may have together (0: as many as fit). `folds` says whether a note may archive what led to it.
-    A board names at most `candidates` results to let go, and with `nudges` it says when it is time to make room. A
-    model that makes no room itself sees the totals alone, and one that does can ask for its board (`dashboard`).
-    `brief` describes the tools in a sentence each, as in a window that has no room for more.
+    `tools` are the context tools that the model gets, `protocol` the text on their use, pinned at the beginning.
+    `board` is what the model sees of its context. `handles` says whether the model can reach what left: if so, stubs
+    state how to get it back, and `recover` and `search` are among the tools, since large results leave under every
+    policy; if not, no tool reads it. `ladder` are thresholds of the budget that differ from the defaults, and `batch`
+    is the most tokens that the results of one step may have together (0: as many as fit). `folds` says whether a note
+    may archive what led to it. A board names at most `candidates` results that may leave, and with `nudges` it says
+    when it is time to make room. A model that makes no room itself sees the totals alone, and one that does can ask for
+    its board (`dashboard`). `brief` describes the tools in a sentence each, for a window without room for more.
     """
 
     tools: tuple[str, ...] = ()
@@ -134,33 +134,33 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def visible_board(self) -> Board:
-        """The board that the model gets: the totals alone where it has no tool to act on more, but for `full`."""
+        """The board that the model gets: only the totals if it has no tool to act on more, except for `full`."""
         return "status" if self.board in _LISTING - {"full"} and not self.freeing else self.board
 
     @property
     def freeing(self) -> tuple[str, ...]:
-        """The tools by which the agent makes room itself, as it is told of them; to delete is for those without."""
+        """The tools by which the agent makes room itself, by their names in its prompt; `delete` only alone."""
         lossless = [word for tool, word in _FREEING.items() if tool in self.tools and (tool != "note" or self.folds)]
         return tuple(lossless) or (("delete",) if "delete" in self.tools else ())
 
     @property
     def ways(self) -> str:
-        """`archive, note with fold or scope`: the tools of `freeing` in a sentence; empty if there is none."""
+        """`archive, note with fold or scope`: the tools of `freeing` in a sentence; empty if there are none."""
         *others, last = self.freeing or ("",)
         return f"{', '.join(others)}{' or ' if others else ''}{last}"
 
     @property
     def room(self) -> str:
-        """The hint for an agent that has no room for more."""
+        """The hint for an agent that has run out of room."""
         if not self.freeing:
             return "no tool of yours makes room: answer with what you know"
         return f"make room first, with {self.ways}"
 
     def nudge(self, crossed: int, unnoted: int) -> str:
-        """The dashboard's reminder for the agent, as far as it has tools to act; empty if there is nothing to say.
+        """The dashboard's reminder for the agent, if it has tools to act on it; empty if there is none.
 
-        `crossed` is the threshold that usage crossed, in percent; `unnoted` how many steps in a scope of its own no
-        note tells of, where those are many. Either is 0 if there is nothing to say.
+        `crossed` is the threshold that usage crossed, in percent; `unnoted` the number of steps in the agent's own
+        scope that no note covers, if those are many. Either is 0 if there is nothing to report.
         """
         reminders = []
         if crossed and self.nudges and self.freeing:
@@ -171,25 +171,25 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def notes_before_leaving(self) -> bool:
-        """Whether the agent can leave a scope, and note before what it learned there."""
+        """Whether the agent can leave a scope, and first note what it learned there."""
         return {"note", "goto"} <= set(self.tools)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of every policy. A policy of one's own is a subclass with a `name` and `propose`."""
+    """The base of every policy. A custom policy is a subclass with a `name` and `propose`."""
 
-    #: The name that `--policy` knows it by.
+    #: Its name for `--policy`.
     name: ClassVar[str] = ""
     #: Where it was published: paper and section.
     source: ClassVar[str] = ""
-    #: Who decides what leaves, what the model sees of its context, and whether what left can be got back: here always,
-    #: `there` in the system that it comes from.
+    #: Who decides what leaves, what the model sees of its context, and whether what left can be recovered: in ctxvc
+    #: always, `there` in the system that the policy comes from.
     decides: ClassVar[str] = "rule"
     sees: ClassVar[str] = "stubs"
     recovers: ClassVar[str] = "yes"
-    #: Former name of a knob → its name: stored settings may have it.
+    #: Former name of a knob → its name; stored settings may have the former one.
     former: ClassVar[Mapping[str, str]] = {}
-    #: Knobs none of which may be above the next.
+    #: Knobs whose values must not decrease in this order.
     ascending: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -204,40 +204,40 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"{listed} are not {' <= '.join(self.ascending)}")
 
     def propose(self, view: View) -> Plan:
-        """What should change now; no actions, and a reason, where nothing should. The same view, the same plan."""
+        """What should change now; no actions, and a reason, if nothing should. Equal views give equal plans."""
         raise NotImplementedError
 
     def terms(self) -> Terms:
-        """What it asks of the harness."""
+        """The policy's demands on the harness."""
         return Terms()
 
     def terms_in(self, window: int) -> Terms:  # noqa: ARG002 - most policies ask for the same in any
-        """What it asks of the harness in a window of so many tokens: never a tool that `terms` does not have."""
+        """The demands on the harness in a window of `window` tokens: never a tool that `terms` does not have."""
         return self.terms()
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
-        """Whether its rehearsed plan is applied now, or waits, and why."""
+        """Whether the rehearsed plan is applied now or waits, and why."""
         return timing.moment(view, rehearsal, self.timing)
 
     def relief(self, view: View, target: int) -> Sequence[Action]:
-        """What the guard takes first where the prompt is to come down to `target` tokens, whatever the plans leave.
+        """The actions that the guard takes first to bring the prompt down to `target` tokens, whatever the plans leave.
 
-        The guard takes as many of the actions as it needs, in this order, and others where they are not enough.
+        The guard takes as many of them as it needs, in this order, and others if they do not suffice.
         """
         return guard.oldest_steps(view, target)
 
     def high(self, budget: Budget) -> int:
-        """The usage in tokens above which the policy takes something away: what comes back by itself stays below."""
+        """The usage in tokens above which the policy removes something; what is restored automatically stays below."""
         return int(budget.effective * guard.LOW_WATER)
 
     @property
     def timing(self) -> Timing:
-        """The prices and bounds that its moments are judged by."""
+        """The prices and bounds by which the moment of its plans is judged."""
         return timing.USUAL
 
     @property
     def actor(self) -> str:
-        """The actor that its plans are recorded under."""
+        """The actor recorded for its plans."""
         return f"policy:{self.name}"
 
 

@@ -1,7 +1,7 @@
-"""Notes that outlive a session: which of them stand, which fit what somebody is about to do, and how they are shown.
+"""Notes that outlive a session: which of them are current, which fit an upcoming task, and how they are shown.
 
-Each store writes into a session of its own, so that no two people ever change the same one: what a project knows is the
-union of these sessions. A note replaces those of its name that its writer saw; of two written at once both stand.
+Each store writes into a session of its own, so that no two people ever change the same one: a project's notes are the
+union of these sessions. A note replaces those of its name that its writer saw; two written concurrently both stay.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ctxvc.core.ledger import notes, wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.stub import escaped
 
-#: In a note's `extra.ctxvc`: what is known of it besides its text.
+#: The field in a note's `extra.ctxvc` for its metadata (`About`).
 FIELD = "project"
-#: Characters of a note that are shown, and a file that it names in words.
+#: Characters shown of a note; a file's path in prose.
 _SHOWN = 600
 _PATH = re.compile(r"(?<![\w./-])(?:\./)?[\w-][\w./-]{0,200}\.\w{1,8}(?![\w/])")
 _FILE_WEIGHT = 4.0
@@ -26,9 +26,9 @@ _LINE = re.compile("(?:@[^:]*)?:")
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is recorded with a note: its name, where it was learned, the addresses of the notes that it replaces.
+    """A note's metadata: its name, where it was learned, the addresses of the notes that it replaces.
 
-    `files` are those that it is about, with the checksums that they had.
+    `files` maps the paths of the files that it is about to their checksums at that time.
     """
 
     name: str = ""
@@ -40,7 +40,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ProjectNote(msgspec.Struct, frozen=True, kw_only=True):
-    """A note of a project. `address` leads to it: `SESSION/main:B3@1f2e3d`."""
+    """A note of a project. `address` locates it: `SESSION/main:B3@1f2e3d`."""
 
     address: str
     text: str
@@ -48,25 +48,23 @@ class ProjectNote(msgspec.Struct, frozen=True, kw_only=True):
     about: About
 
     def stale(self, digests: Mapping[str, str]) -> list[str]:
-        """Its files that are not as they were, by the checksums that files have now; empty for one that is gone."""
+        """Its files that have changed, given the files' current checksums; a missing file has none."""
         return [path for path, digest in self.about.files.items() if digests.get(path, "") != digest]
 
 
 def note_of(place: str, row: Row, text: str) -> ProjectNote | None:
-    """The note in a row of such a session's scope, `SESSION/SCOPE`; None if it has none, or it was taken back."""
+    """The note in a row of a project-notes scope, `SESSION/SCOPE`; None if the row has none, or it was withdrawn."""
     if row.kind != "note" or row.state in ("pruned", "deleted"):
         return None
     try:
         about = msgspec.convert(wire.own_metadata(row.extra).get(FIELD, {}), About)
     except msgspec.ValidationError:
         about = About()
-    return ProjectNote(
-        address=f"{place}:{row.handle}", text=text, labels=notes.labels_of(row), about=about
-    )  # fmt: skip
+    return ProjectNote(address=f"{place}:{row.handle}", text=text, labels=notes.labels_of(row), about=about)
 
 
 def current(all_notes: Iterable[ProjectNote]) -> list[ProjectNote]:
-    """Those that no other note replaces, each once, in their order."""
+    """The notes that no other note replaces, without repeats, in order."""
     by_key: dict[str, ProjectNote] = {}
     for note in all_notes:
         by_key.setdefault(_key(note.address), note)
@@ -75,28 +73,26 @@ def current(all_notes: Iterable[ProjectNote]) -> list[ProjectNote]:
 
 
 def _key(address: str) -> str:
-    """The same for a note in every line of its session: `main` and what another clone made of it, `main@laptop`."""
+    """A key that is equal in every line of a note's session: `main`, and another clone's line of it, `main@laptop`."""
     return _LINE.sub(":", address, count=1)
 
 
 def paths_in(text: str) -> list[str]:
-    """What looks like a file's path in a text, each once."""
+    """What looks like a file's path in a text, without repeats."""
     return list(dict.fromkeys(path.removeprefix("./") for path in _PATH.findall(text)))
 
 
 def fitting(candidates: Sequence[ProjectNote], task: str) -> list[ProjectNote]:
-    """The notes that fit a task, the best first; the newest first where none is told.
+    """The notes that fit a task, the best first; without a task the newest first.
 
-    A file counts most that both name, by its path or the end of it.
+    A file that both name, by its path or the end of it, counts most.
     """
     if not task.strip():
         return list(reversed(candidates))
     texts = [relevance.folded(f"{note.about.name} {note.text} {' '.join(note.about.files)}") for note in candidates]
     query = relevance.telling(task, texts)
     counts = [relevance.frequencies(text, query) for text in texts]
-    weights = {
-        term.text: relevance.weight(sum(term.text in one for one in counts), len(texts)) for term in query
-    }  # fmt: skip
+    weights = {term.text: relevance.weight(sum(term.text in one for one in counts), len(texts)) for term in query}
     average = sum(map(len, texts)) / max(len(texts), 1)
     paths = paths_in(task)
 
@@ -109,7 +105,7 @@ def fitting(candidates: Sequence[ProjectNote], task: str) -> list[ProjectNote]:
 
 
 def notes_text(chosen: Sequence[ProjectNote], digests: Mapping[str, str], cap: int, count: Callable[[str], int]) -> str:
-    """The notes as a text for a model, as many of the first as `cap` tokens hold; empty if none fits."""
+    """The notes as a text for a model, as many from the beginning as fit into `cap` tokens; empty if none fits."""
     lines: list[str] = []
     for note in chosen:
         more = [*lines, _line(note, note.stale(digests))]

@@ -1,7 +1,7 @@
-"""How well a text fits what somebody asks for: by its words (BM25), and by its age. Pure.
+"""How well a text fits a query: by its words (BM25), and by its age. Pure.
 
-A query is words and "quoted phrases". What is one name, such as `max_tokens` or `src/app.py`, counts as it stands,
-though an index may know its parts alone.
+A query consists of words and "quoted phrases". A name such as `max_tokens` or `src/app.py` counts as a whole, even if
+an index knows only its parts.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import NamedTuple
 
 from ctxvc.errors import BadInput
 
-#: Terms and characters that a query may have.
+#: The most terms and characters of a query.
 MOST_TERMS = 16
 LONGEST = 300
-#: BM25's two constants, as Lucene has them.
+#: BM25's two constants, as in Lucene.
 _SATURATION, _LENGTH = 1.2, 0.75
-#: Seconds after which age has cost half of what it ever costs, and the share that never goes.
+#: Seconds after which half of the loss from age has occurred, and the share of a score that is never lost.
 _HALF_LIFE = 90 * 86_400
 _FLOOR = 0.5
-#: Places of a term in a text that are looked at for the line to show.
+#: Places of a term in a text that are considered for the line to show.
 _PLACES = 200
-#: More of a term in a text counts no more.
+#: Further occurrences of a term in a text are not counted.
 _MOST = 64
-#: Characters of a text that are read for its words.
+#: Characters of a text that are searched for words.
 _READ = 20_000
-#: Letters of a word that tells little, and texts that are too few to say what is common.
+#: Letters of a word too short to be telling, and the number of texts too few to show what is common.
 _SHORT, _FEW = 3, 3
 _ACCENT = re.compile("[\u0300-\u036f]+")
-#: Scripts without blanks between words: each letter is a word.
+#: Scripts without spaces between words: each letter is a word.
 _UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LETTER = re.compile(f"[{_UNSPACED}]")
@@ -49,7 +49,7 @@ class Term:
         self.parts = tuple(_WORD.findall(self.text))
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it begins and ends in a folded text; blanks in it may be any white space there."""
+        """Start and end of each occurrence in a folded text; blanks in the term match any white space."""
         at = text.find(self._first)
         while at >= 0:
             begins = at == 0 or not text[at - 1].isalnum() or _LETTER.match(text, at)
@@ -68,19 +68,21 @@ class Term:
 
 
 def folded(text: str) -> str:
-    """A text as terms are looked for in it: in lower case, without accents."""
+    """A text in the form in which terms are searched for: in lower case, without accents."""
     lower = text.lower()
     return lower if lower.isascii() else _ACCENT.sub("", unicodedata.normalize("NFD", lower))
 
 
 def parts(text: str) -> list[str]:
-    """The words of a text, as the parts of terms are."""
+    """The words of a text, in the form of a term's parts."""
     return _WORD.findall(folded(text))
 
 
 def spaced(text: str) -> str:
-    """A text whose words an index finds that only knows ASCII: blanks stand for all else that is no letter, and around
-    the letters of scripts without blanks."""
+    """A text prepared for an index that only knows ASCII word breaks.
+
+    Blanks replace everything that is not a letter or digit, and surround the letters of scripts without spaces.
+    """
     return _BEYOND_ASCII.sub(lambda run: _parted(run[0]), text)
 
 
@@ -93,7 +95,7 @@ def _parted(run: str) -> str:
 
 
 class Line(NamedTuple):
-    """A line of a text: its number from 1, and where what fits begins and ends in it, both 0 for nothing."""
+    """A line of a text: its number from 1, and start and end of the match in it, both 0 for none."""
 
     number: int
     start: int = 0
@@ -101,7 +103,7 @@ class Line(NamedTuple):
 
 
 def terms(query: str) -> tuple[Term, ...]:
-    """The terms of a query, each once. Raises: BadInput if it has none, or too many."""
+    """The distinct terms of a query. Raises: BadInput if it has none, or too many."""
     texts = (quoted or word.strip("\"'`.,;:!?()[]{}<>") for quoted, word in _TERM.findall(query))
     by_text = {term.text: term for text in texts if (term := Term(text.strip())).parts}
     if not by_text:
@@ -116,35 +118,38 @@ def terms(query: str) -> tuple[Term, ...]:
 
 
 def of_question(question: str) -> tuple[Term, ...]:
-    """The terms of a question as a person asks it: its words, of many the longest. Empty where it has none."""
+    """The terms of a person's question: its words, or the longest if they are many. Empty if it has none."""
     by_word = dict.fromkeys(word for word in parts(question[:_READ]) if len(word) > 1 or _LETTER.match(word))
     longest = set(sorted(by_word, key=len, reverse=True)[:MOST_TERMS])
     return tuple(Term(word) for word in by_word if word in longest)
 
 
-def telling(text: str, texts: Sequence[str], limit: int = MOST_TERMS) -> list[Term]:
-    """The words of a text that tell the folded `texts` apart best, the rarest first: those that some of them have, but
-    short ones and, of more than three texts, those that most have."""
+def telling(text: str, texts: Sequence[str]) -> list[Term]:
+    """At most 16 words of a text that best distinguish the folded `texts`, the rarest first.
+
+    They occur in some of the texts; short words are left out, and with more than three texts also words in most of
+    them.
+    """
     long_words = (word for word in _WORD.findall(folded(text)[:_READ]) if len(word) > _SHORT or _LETTER.match(word))
     by_text = {word: Term(word) for word in long_words}
     having = {word: sum(bool(frequencies(one, [term])) for one in texts) for word, term in by_text.items()}
     rare = [word for word in having if having[word] > 0 and (len(texts) <= _FEW or having[word] <= len(texts) / 2)]
-    return [by_text[word] for word in sorted(rare, key=lambda word: having[word])][:limit]
+    return [by_text[word] for word in sorted(rare, key=lambda word: having[word])][:MOST_TERMS]
 
 
 def frequencies(text: str, query: Iterable[Term]) -> dict[str, int]:
-    """How often each term that is there stands in a folded text, 64 at most."""
+    """How often each occurring term is in a folded text, 64 at most."""
     counts = {term.text: sum(1 for _ in islice(term.places(text), _MOST)) for term in query}
     return {term: count for term, count in counts.items() if count}
 
 
 def weight(having: int, texts: int) -> float:
-    """The weight of a term that so many of all texts have: BM25's inverse document frequency, more than 0."""
+    """The weight of a term that `having` of `texts` texts contain: BM25's inverse document frequency, more than 0."""
     return math.log(1 + (max(0, texts - having) + 0.5) / (having + 0.5))
 
 
 def score(counts: Mapping[str, int], weights: Mapping[str, float], size: int, average: float) -> float:
-    """BM25 of a text of this size, where the average is so large."""
+    """BM25 of a text of `size` characters, where `average` is the mean size."""
     length = 1 - _LENGTH + _LENGTH * size / max(average, 1.0)
     return sum(
         weights[term] * count * (_SATURATION + 1) / (count + _SATURATION * length) for term, count in counts.items()
@@ -152,12 +157,12 @@ def score(counts: Mapping[str, int], weights: Mapping[str, float], size: int, av
 
 
 def aged(value: float, seconds: float) -> float:
-    """A score after so many seconds: it falls to half of it, the faster the newer it is."""
+    """A score after this many seconds: it falls towards half its value, fastest at first."""
     return value * (_FLOOR + (1 - _FLOOR) * math.pow(2.0, -max(0.0, seconds) / _HALF_LIFE))
 
 
 def best_line(text: str, query: Sequence[Term], weights: Mapping[str, float]) -> Line:
-    """The line of a folded text whose terms weigh most, the first of several; the first line where none has any."""
+    """The first line of a folded text whose terms weigh most; the text's first line if no line has a term."""
     matches: dict[int, dict[str, tuple[int, int]]] = {}
     for term in query:
         for start, stop in islice(term.places(text), _PLACES):

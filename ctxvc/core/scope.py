@@ -1,4 +1,4 @@
-"""Scopes and notes as rules on ledgers: what a new scope inherits, what a note says, and what it covers."""
+"""Scopes and notes as rules on ledgers: what a new scope inherits, what a note contains, and what it covers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ctxvc.core.ledger.block import Part
 from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 from ctxvc.core.ledger.numbering import ASIDE, Numbering, is_human, speaks
 
-#: In a row's `extra.ctxvc`: where a human said it, if not in this scope.
+#: The field in a row's `extra.ctxvc` for the place where a human said it, if not in this scope.
 SAID = "said"
-#: Columns of a note's first line that the subject of its commit shows at most, behind `note: `.
+#: The most columns of a note's first line in the subject of its commit, after `note: `.
 _SUBJECT = 66
 _LONGEST = 1000
 #: Steps without a note after which one is suggested.
@@ -22,20 +22,20 @@ UNNOTED = 3
 
 
 def departure(scope: str, text: str) -> str:
-    """The note that a scope keeps of why one left it for `scope`."""
+    """The note in a scope of why the agent left it for `scope`."""
     return f"[→ {scope}] {text}"
 
 
 def arrival(scope: str, text: str) -> str:
-    """The note of what one brings along from `scope`."""
+    """The note of what arrives from `scope`."""
     return f"[← {scope}] {text}"
 
 
 def note(text: str, actor: str, *, labels: Sequence[str] = (), supersedes: Sequence[str] = (), **switch: str) -> Part:
-    """A note as a block. `switch` says of which change of scope it tells: `to` or `left`, with the other scope.
+    """A note as a block. `switch` records its change of scope: `to` or `left`, with the other scope's name.
 
-    Where a helper's report arrived and nobody changed the scope, `of` is the block of the result that told of it.
-    `supersedes` are the blocks and groups in whose place it stands.
+    For a helper's report that arrived without a change of scope, `of` is the block of the result that contains it.
+    `supersedes` are the blocks and groups that the note replaces.
     """
     lists = {notes.LABELS: list(labels), notes.SUPERSEDES: list(supersedes)}
     own = {**switch, **{name: names for name, names in lists.items() if names}}
@@ -44,10 +44,10 @@ def note(text: str, actor: str, *, labels: Sequence[str] = (), supersedes: Seque
 
 
 def spoken(ledger: Ledger, parent: Ledger | None, destination: Ledger) -> list[tuple[Row, str]]:
-    """What humans said in a scope and `destination`, the ledger of another one, lacks, with where each was said.
+    """What humans said in a scope and `destination`, another scope's ledger, lacks, with where each was said.
 
-    What the scope took along from its `parent` was said there. The place is `SCOPE:B17`, also of what came from a third
-    scope: however often one returns, a word arrives once.
+    What the scope inherited from its `parent` counts as said there. The place is `SCOPE:B17`, also for what came from a
+    third scope, so that a text arrives once, however often one returns.
     """
     places = {wire.own_metadata(row.extra).get(SAID) for row in destination.rows()} - {None}
     spoken: list[tuple[Row, str]] = []
@@ -68,9 +68,9 @@ def _has(ledger: Ledger, row: Row) -> bool:
 
 
 def unarrived(ledger: Ledger) -> list[tuple[Row, str, str]]:
-    """The results that tell of a helper's report for which no note stands yet, in their order.
+    """The results with a helper's report that no note has yet, in order.
 
-    With each the helper's scope, and the last block of the report there.
+    Each comes with the helper's scope, and the last block of the report there.
     """
     arrived = {wire.own_metadata(row.extra).get("of") for row in ledger.rows() if row.kind == "note"}
     reports: list[tuple[Row, str, str]] = []
@@ -89,9 +89,9 @@ def subject_and_text(text: str) -> tuple[str, str]:
 
 
 def inherited(ledger: Ledger) -> tuple[str, ...]:
-    """The blocks that a scope takes along which is opened now.
+    """The blocks that a scope opened now inherits.
 
-    They are the pinned ones with the other half of their pair, the notes, and inside a turn the human message that
+    They are the pinned blocks with the other half of their pair, the notes, and within a turn the human message that
     opened it.
     """
     pairs = _pairs(ledger)
@@ -107,7 +107,7 @@ def inherited(ledger: Ledger) -> tuple[str, ...]:
 
 
 def instructions(ledger: Ledger) -> tuple[str, ...]:
-    """The blocks that a helper's scope takes along: what is pinned and no human's, with the other half of its pair."""
+    """The blocks that a helper's scope inherits: pinned ones not from a human, with the other half of their pair."""
     pairs = _pairs(ledger)
     pinned = [row for row in ledger.rows() if row.state == "pinned" and not is_human(row.role, row.origin)]
     taken_along = {block for row in pinned for block in (row.id, *pairs.get(row.id, ()))}
@@ -115,7 +115,7 @@ def instructions(ledger: Ledger) -> tuple[str, ...]:
 
 
 def in_turn(ledger: Ledger) -> bool:
-    """Whether the newest turn goes on: its last reply called something, or nobody has replied yet."""
+    """Whether the newest turn continues: its last reply made a call, or there is no reply yet."""
     replies = [row for row in _turn(ledger) if row.role == "assistant"]
     if not replies:
         return ledger.meta.counters.turn > 0
@@ -123,19 +123,19 @@ def in_turn(ledger: Ledger) -> bool:
 
 
 def first_counters(ledger: Ledger) -> Counters:
-    """The first counters of a scope that inherits from `ledger`: a step of its own, in the turn that goes on.
+    """The first counters of a scope that inherits from `ledger`: a step of its own, in the current turn.
 
-    What it inherits keeps its numbers, and so has an age.
+    Inherited blocks keep their numbers, and so have an age.
     """
     counters = ledger.meta.counters
     return msgspec.structs.replace(counters, step=counters.step + 1, turn=counters.turn + (not in_turn(ledger)))
 
 
 def span(ledger: Ledger) -> tuple[str, ...]:
-    """The blocks that a note covers which is written now: since the scope's last note of its own, or human message.
+    """The blocks that a note written now covers: since the scope's last note of its own, or human message.
 
-    A note that tells of a change of scope covers nothing. Never covered are what is not in the prompt, what a human
-    wrote, pinned blocks with their pairs, notes, dashboards, and the step that is still open.
+    A note about a change of scope covers nothing. Never covered are blocks that are not in the prompt or were written
+    by a human, pinned blocks with their pairs, notes, dashboards, and the step that is still open.
     """
     rows = list(ledger.rows())
     first = _first_uncovered(rows)
@@ -155,10 +155,10 @@ def span(ledger: Ledger) -> tuple[str, ...]:
 
 
 def unnoted(ledger: Ledger) -> int:
-    """The steps of a scope one returns from that no note of it covers; 0 unless they are many.
+    """The steps of a scope that no note of it covers, on returning from it; 0 unless they are many.
 
-    They are counted from the newest human message, if none was noted since; a helper's scope has neither, and its
-    report comes back.
+    They are counted from the newest human message if there is no note since. A helper's scope has neither; its report
+    is returned anyway.
     """
     if not ledger.meta.parent:
         return 0
@@ -172,13 +172,13 @@ def unnoted(ledger: Ledger) -> int:
 
 
 def _is_own_note(row: Row) -> bool:
-    """Whether a block is a note that tells of no change of scope."""
+    """Whether a block is a note that does not record a change of scope."""
     return row.kind == "note" and not {"to", "left"} & wire.own_metadata(row.extra).keys()
 
 
 def _first_uncovered(rows: list[Row]) -> int:
-    """The step of the newest human message, or of the newest own note; the one after it where it came at its end."""
-    later: set[int] = set()  # the steps that went on behind the place that is looked at
+    """The step of the newest human message or own note; the step after it if the note ended its step."""
+    later: set[int] = set()  # the steps that continue after the row in question
     for row in reversed(rows):
         if speaks(row.kind, row.role, row.origin):
             return row.step
@@ -198,7 +198,7 @@ def _turn(ledger: Ledger) -> Iterator[Row]:
 
 
 def _pairs(ledger: Ledger) -> dict[str, list[str]]:
-    """A call → its results, and a result → its call. An id that is used again belongs to the newer call from there."""
+    """A call → its results, and a result → its call. A reused id belongs to the newer call from there on."""
     calls: dict[str, str] = {}
     pairs: dict[str, list[str]] = {}
     for row in ledger.rows():

@@ -1,20 +1,20 @@
-"""What somebody may have meant who typed a name that does not exist."""
+"""What somebody who typed an unknown name may have meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice, takewhile
 
-#: Only so many names are compared, and of each only so many characters: an error must not keep anybody waiting.
+#: The most names compared, and characters of each: an error must not keep anybody waiting.
 _MOST = 2_000
 _LONGEST = 200
-#: How alike two names are at least, for difflib. Of shorter names, half of the letters are easily the same by chance.
+#: The minimum similarity, for difflib. Shorter names easily share half of their letters by chance.
 _LEAST, _SHORT = 0.7, 4
 
 
 def similar(name: str, names: Iterable[str]) -> list[str]:
-    """At most three of `names` that are like `name`, the most alike first, in whatever case."""
-    import difflib  # errors alone need it
+    """At most three of `names` that are similar to `name`, ignoring case, the most similar first."""
+    import difflib  # only errors need it
 
     by_form = {_form(candidate): candidate for candidate in islice(names, _MOST)}
     form = _form(name)
@@ -25,18 +25,18 @@ def similar(name: str, names: Iterable[str]) -> list[str]:
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """`; did you mean main or fix?`, as the end of a message; empty if no name is like it."""
+    """`; did you mean main or fix?`, as the end of a message; empty if no name is similar."""
     *first, last = similar(name, names) or [""]
     return f"; did you mean {', '.join(first)} or {last}?" if first else f"; did you mean {last}?" if last else ""
 
 
 def _form(name: str) -> str:
-    """The letters that are compared: the dashes of all options are the same."""
+    """The form that is compared: lower case, without an option's leading dashes."""
     return name[:_LONGEST].lower().lstrip("-")
 
 
 def _is_slip(typed: str, name: str) -> bool:
-    """Whether a letter is missing, too many or another, or two are swapped."""
+    """Whether one letter is missing, added or replaced, or two adjacent ones are swapped."""
     start = _common(typed, name)
     typed, name = typed[start:], name[start:]
     end = _common(typed[::-1], name[::-1])
@@ -45,5 +45,5 @@ def _is_slip(typed: str, name: str) -> bool:
 
 
 def _common(typed: str, name: str) -> int:
-    """How many letters both begin with."""
+    """The length of the common beginning."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(typed, name, strict=False)))

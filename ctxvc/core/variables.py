@@ -1,14 +1,14 @@
-"""Which variables of an environment a command of an agent may see, and which ctxvc itself may carry in the open.
+"""Which environment variables an agent's commands may see, and which ctxvc itself may carry in the open.
 
-Whoever may look into a process of ours sees the environment that it was started with, whatever it changed in it later.
-So a process that runs an agent is started with the open variables only.
+Anyone who may inspect a process of ours sees the environment that it was started with, whatever it changed later. A
+process that runs an agent is therefore started with the open variables only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: What a command needs to work at all.
+#: Variables that any command needs.
 _COMMAND = frozenset(
     {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TMP", "TEMP"}
     | {f"{name}_proxy" for name in ("http", "https", "ftp", "all", "no")}
@@ -16,7 +16,7 @@ _COMMAND = frozenset(
 )
 _COMMAND_PREFIX = ("LC_",)
 
-#: What our own process needs besides: to start again, to find its files, to answer a terminal, to reach the provider.
+#: Variables that our own process also needs: to restart, find its files, use a terminal, and reach the provider.
 _OPEN = frozenset(
     {"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "COLORTERM", "TERMINFO", "TERMINFO_DIRS", "PAGER", "LESS"}
     | {"NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "EDITOR", "VISUAL", "VIRTUAL_ENV"}
@@ -24,23 +24,23 @@ _OPEN = frozenset(
 )
 _OPEN_PREFIX = ("XDG_", "PYTHON", "CTXVC_", "DYLD_", "__PYVENV")
 
-#: The variable that turns recording and linking off, by the value `off`.
+#: The variable that turns recording and linking off if its value is `off`.
 RECORDING = "CTXVC_RECORDING"
 
-#: Names of a provider's keys, and of what opens an account with a cloud or a host of code.
+#: Beginnings of names of providers' keys, and of credentials for clouds and code hosts.
 _CREDENTIAL_PREFIX = (
     "ANTHROPIC_", "CLAUDE_CODE_OAUTH", "OPENAI_", "GEMINI_", "MISTRAL_", "AWS_", "AZURE_", "ARM_", "GOOGLE_", "GCLOUD_",
     "CLOUDSDK_", "BOTO_", "ALIBABA_CLOUD_", "OCI_", "DIGITALOCEAN_", "HCLOUD_", "CLOUDFLARE_", "VAULT_",
 )  # fmt: skip
-#: Names of these endings open nothing, whatever they begin with: they say where, as whom, and with which settings.
+#: Names with these endings are harmless, whatever they begin with: they state where, as whom, and with which settings.
 _HARMLESS = (
     "_REGION", "_ZONE", "_PROJECT", "_PROFILE", "_USERNAME", "_CONFIG", "_CONFIG_FILE", "_ACCOUNT", "_PAGER", "_MODEL",
     "_OUTPUT", "_REGION_NAME", "_CONFIG_DIR",
 )  # fmt: skip
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-#: Without these hardly a command works, and a name in them that is also a credential's is there by chance.
+#: Hardly a command works without these, and a credential within their values is there by chance.
 _NEEDED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"})
-#: A shorter value is no key, and may stand in another by chance.
+#: A shorter value is no key, and may be part of another value by chance.
 _SHORTEST_KEY = 8
 
 
@@ -50,7 +50,7 @@ def is_recording_off(env: Mapping[str, str]) -> bool:
 
 
 def for_command(name: str) -> bool:
-    """Whether a command of an agent sees this variable without being asked for."""
+    """Whether an agent's command sees this variable by default."""
     return name in _COMMAND or name.startswith(_COMMAND_PREFIX)
 
 
@@ -65,9 +65,9 @@ def is_credential(name: str) -> bool:
 
 
 def carried(name: str, environment: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """The credential among `names` whose value stands in the variable `name`; empty if none does.
+    """The credential among `names` whose value the variable `name` contains; empty if there is none.
 
-    What a command needs to work, such as `PATH`, must be the key itself, of a name that says that it is one.
+    A variable that commands need, such as `PATH`, must equal the key, and the key's name must end like one.
     """
     value = environment.get(name, "")
     keys = [(key, secret) for key, secret in names.items() if is_credential(key) and len(secret) >= _SHORTEST_KEY]

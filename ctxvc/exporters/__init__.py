@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from ctxvc.exporters.exported import Exporter
 
-#: The formats of a conversation, or of its prompt. The module of each has its name and is imported when it is needed.
+#: The formats of a conversation, or of its prompt. Each is a module, imported when it is needed.
 FORMATS = (
     "anthropic-messages",
     "openai-chat",

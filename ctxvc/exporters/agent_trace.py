@@ -1,7 +1,7 @@
-"""The lines of a project's files, by the conversations that wrote them → a record of Agent Trace 0.1.0.
+"""The lines of a project's files with the conversations that wrote them → a record of Agent Trace 0.1.0.
 
-The specification is https://github.com/cursor/agent-trace. What is known of a line is what `inspection.why` finds: the
-recorded edits, replayed between the versions of the file that git has.
+The specification is https://github.com/cursor/agent-trace. `inspection.why` finds who wrote a line: it replays the
+recorded edits between the versions of the file in git.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONGEST_MODEL = 250
 
 
 class _Contributor(NamedTuple):
-    """Who wrote a line: the kind, and of an agent the scope and the model."""
+    """The author of a line: the kind, and for an agent its session, scope and model."""
 
     kind: str
     session: str = ""
@@ -48,10 +48,9 @@ class _Contributor(NamedTuple):
 
 
 def export(conversation: Conversation, folder: Path, files: Sequence[str] = ()) -> Exported:
-    """The record for these files as they are in the project's newest commit, by default for all that were changed in
-    the conversation. `folder` is in the project.
+    """The record for these files in the project's newest commit, by default all that the conversation changed.
 
-    Raises: NotFound if it has no commit, or if no call on the files is recorded.
+    `folder` is in the project. Raises: NotFound if it has no commit, or no call on the files is recorded.
     """
     top = Path(git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n") or folder)
     head = git_says(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
@@ -87,7 +86,7 @@ def export(conversation: Conversation, folder: Path, files: Sequence[str] = ()) 
 
 
 def _checked(top: Path, folder: Path, files: Sequence[str], tracked: Sequence[str]) -> list[str]:
-    """The files' paths in the project. Raises: NotFound for one that is not in the commit."""
+    """The files' paths in the project. Raises: NotFound if one is not in the commit."""
     names = []
     for file in files:
         try:
@@ -125,7 +124,7 @@ def _changed(conversation: Conversation, tracked: Sequence[str]) -> list[str]:
 
 
 def _lines(top: Path, name: str, head: str, recorded: Sequence[RecordedEdit]) -> list[Line]:
-    """The lines of a file at a commit; none if no call on it is recorded, or it has no text."""
+    """The lines of a file at a commit; empty if no call on it is recorded, or it has no text."""
     since = why.first_edit(recorded)
     if since is None:
         return []
@@ -134,14 +133,14 @@ def _lines(top: Path, name: str, head: str, recorded: Sequence[RecordedEdit]) ->
 
 
 class _Models:
-    """The models that replied in the steps of a store's scopes; each scope is read once."""
+    """The models of the replies in a store's scopes; each scope is read once."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._store = conversation.store
         self._replies: dict[tuple[str, str], dict[int, Reply]] = {}
 
     def of(self, edit: RecordedEdit) -> str:
-        """The model of the reply that made a call, as `provider/model`; empty if it is not known."""
+        """The model of the reply that made a call, as `provider/model`; empty if unknown."""
         place = edit.place
         key = place.session, place.scope
         if key not in self._replies:

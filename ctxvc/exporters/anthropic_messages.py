@@ -14,7 +14,7 @@ from ctxvc.forms.losses import Loss
 
 
 def export(conversation: Conversation) -> Exported:
-    """The request without `max_tokens`, as it is sent by us, tags included."""
+    """The request as we send it, with tags, but without `max_tokens`."""
     content = conversation.prompt(conversation.ledger.meta.render)
     tools = conversation.tools
     losses = [loss for piece in content for loss in _losses(piece)]
@@ -23,7 +23,7 @@ def export(conversation: Conversation) -> Exported:
 
 
 def _losses(piece: Piece) -> Iterator[Loss]:
-    """What only OpenAI's forms have; text that says nothing is not missed."""
+    """The losses of a piece: what only OpenAI's forms have, except empty texts."""
     written = formats.content(piece)
     if not written:
         if piece.body:

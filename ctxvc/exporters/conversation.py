@@ -1,4 +1,4 @@
-"""A session as exporters read it: the prompt at a revision, and everything recorded up to there."""
+"""A session for exporters: the prompt at a revision, and everything recorded up to there."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Reply, Snapshot
 from ctxvc.store.store import Store
 
-#: The longest title that is made of a text, in characters.
+#: The most characters of a title made of a message.
 _TITLE = 120
 
 
 class Recorded(NamedTuple):
-    """A recorded message: its blocks, each with its row."""
+    """A recorded message: its blocks with their rows."""
 
     number: int
     step: int
@@ -34,7 +34,7 @@ class Recorded(NamedTuple):
 
 
 class Conversation:
-    """A scope at a revision. `replies` are the facts about each step's reply, by the step."""
+    """A scope at a revision. `replies` has the facts about the reply of each step."""
 
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         self.store = store
@@ -49,9 +49,15 @@ class Conversation:
             return [block for block in system if isinstance(block, dict) and isinstance(block.get("text"), str)] or None
         return system if isinstance(system, str) else None
 
+    @property
+    def system_texts(self) -> list[str]:
+        """The texts of the system prompt that are not empty."""
+        texts = [self.system] if isinstance(self.system, str) else [block["text"] for block in self.system or ()]
+        return list(filter(None, texts))
+
     @cached_property
     def tools(self) -> list[dict[str, Any]]:
-        """The definitions of the tools, as Messages API values where they are functions."""
+        """The tool definitions; functions are Messages API values."""
         tools = self.snapshot.tools
         return list(filter(_is_tool, tools)) if isinstance(tools, list) else []
 
@@ -66,7 +72,7 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """The title that its host gave it, else the beginning of what a person first said, else the session's name."""
+        """The host's title, else the beginning of the first human message, else the session's name."""
         source = self.ledger.meta.source
         if source and source.title:
             return source.title
@@ -78,39 +84,39 @@ class Conversation:
 
     @property
     def agent(self) -> str:
-        """The program that ran the agent; empty if it is not known."""
+        """The program that ran the agent; empty if unknown."""
         source = self.ledger.meta.source
         return (source.agent or source.format) if source else ""
 
     @property
     def name(self) -> str:
-        """The place of the scope, as in `fix-login/main`."""
+        """The session and scope, as in `fix-login/main`."""
         return f"{self.snapshot.session}/{self.snapshot.scope}"
 
     def prompt(self, render: int = 1) -> list[Piece]:
-        """What stands in the prompt; by default without tags, which only our own tools understand."""
+        """The pieces of the prompt; by default without tags, which only our own tools understand."""
         content = pieces(outline(self.ledger), self.snapshot.bodies, render)
         return [msgspec.structs.replace(piece, extra=sound_notes(piece.extra, piece.body)) for piece in content]
 
     def request(self, content: Sequence[Piece]) -> formats.Prompt:
-        """The complete request, with `content` for its messages."""
+        """The request with `content` as its messages."""
         return formats.Prompt(pieces=content, system=self.system, tools=self.tools, model=self.ledger.meta.model)
 
     def messages(self) -> Iterator[Recorded]:
-        """Everything that was recorded and not deleted, in the prompt or not, in order; without our dashboards."""
+        """All recorded messages in order, whether or not in the prompt, without deleted blocks and our dashboards."""
         rows = (row for row in self.ledger.rows() if is_shared(row))
         for (number, role), group in groupby(rows, attrgetter("msg", "role")):
             content = tuple((row, self.piece(row)) for row in group)
             yield Recorded(number, content[0][0].step, role, content)
 
     def unshared(self) -> Iterator[Loss]:
-        """The blocks that are not in `messages`, and the other scopes of the session that this one opened."""
+        """The blocks that are not in `messages`, and the sub-agents' scopes."""
         yield from (Loss(row.id) for row in self.ledger.rows() if not is_shared(row))
         yield from (Loss(f"scopes.{scope}") for scope in self.subagents)
 
     @cached_property
     def subagents(self) -> Mapping[str, Subagent]:
-        """The scopes of sub-agents that were begun up to the revision, by name."""
+        """The scopes of sub-agents that were started up to the revision, by name."""
         own = {entry.commit for entry in self.entries}
         calls = {row.call for row in self.ledger.rows() if row.kind == "tool_use"}
         begun = {}
@@ -120,18 +126,18 @@ class Conversation:
             opened = _opened(self.store, tip, scope)
             if opened is None or "Ctxvc-Task" not in opened.trailers:
                 continue
-            # Its first commit comes right before that of the step which started it.
+            # Its first commit directly precedes that of the step which started it.
             task = opened.trailers["Ctxvc-Task"]
             if task in calls if task else own.intersection(opened.parents):
                 begun[scope] = Subagent(tip, task)
         return begun
 
     def subagent(self, scope: str) -> Conversation:
-        """The newest moment of a sub-agent's scope."""
+        """A sub-agent's scope at its tip."""
         return Conversation(self.store, revision.at(self.store, self.subagents[scope].tip))
 
     def piece(self, row: Row) -> Piece:
-        """A row's block with its bytes, as it was recorded."""
+        """A row's block as it was recorded."""
         bodies = self.snapshot.bodies
         body = bodies.body(row)
         return Piece(
@@ -150,31 +156,31 @@ class Conversation:
 
 
 def _is_tool(tool: Any) -> bool:
-    """Whether it is a definition, with what a function has in its place."""
+    """Whether a value is a tool definition of a readable form."""
     return isinstance(tool, dict) and all(isinstance(tool.get(name, {}), dict) for name in ("function", "custom"))
 
 
 class Subagent(NamedTuple):
-    """A sub-agent's scope: its newest commit, and the id of the call that started it, empty if that is not known."""
+    """A sub-agent's scope: its newest commit, and the id of the call that started it, empty if unknown."""
 
     tip: str
     task: str
 
 
 def is_shared(row: Row) -> bool:
-    """Whether an export of the whole recording has this block: what was deleted was not to be seen again."""
+    """Whether exports have this block, as all have except deleted ones and dashboards."""
     return row.state != "deleted" and row.kind != "dashboard"
 
 
 def _opened(store: Store, tip: str, scope: str) -> revision.Entry | None:
-    """The commit that began a scope."""
+    """The first commit of a scope."""
     for entry in revision.history(store, tip):
         if entry.op == "scope" and store.reader.meta(entry.commit).scope == scope:
             return entry
     return None
 
 
-#: How names of models begin → the provider, as models.dev names it.
+#: Beginnings of model names → the provider, as models.dev names it.
 _PROVIDERS = {
     "claude": "anthropic",
     "codex": "openai",
@@ -190,7 +196,7 @@ _PROVIDERS = {
 
 
 def provider_of(model: str) -> str:
-    """The provider of a model, also of one that is named `provider/model`; empty if the name does not tell."""
+    """The provider of a model, which may be named `provider/model`; empty if unknown."""
     name = model.rpartition("/")[2].lower()
     return next((provider for start, provider in _PROVIDERS.items() if name.startswith(start)), "")
 
@@ -215,7 +221,7 @@ def _is_call(value: Any) -> bool:
     return _is_object(value) and (_is_object(value.get("function")) or _is_object(value.get("custom")))
 
 
-#: Names → what their values are. Other names are fields of an item, with any value.
+#: Note → the check of its value. Other notes are fields of an item, with any value.
 _NOTES: Mapping[str, Callable[[Any], bool]] = {
     "role": _is_text,
     "field": _is_text,
@@ -241,7 +247,7 @@ def _is_json(body: bytes) -> bool:
 
 
 def sound_notes(extra: Mapping[str, Any], body: bytes) -> Mapping[str, Any]:
-    """`extra` with those of its notes that have the types which importers give them, and that fit the body."""
+    """`extra` without notes that importers would not write, or that do not fit the body."""
     if "openai" not in extra:
         return extra
     notes = extra["openai"] if isinstance(extra["openai"], dict) else {}

@@ -16,12 +16,15 @@ from ctxvc.store.timestamp import iso
 
 
 def export(conversation: Conversation) -> Exported:
-    """The session with everything that was recorded, and its host's compactions as boundaries."""
+    """The whole recording, with its host's compactions as boundaries."""
     losses = list(conversation.unshared())
     losses += [Loss("tools")] if conversation.tools else []
     summaries = {block: group.id for group in conversation.ledger.groups.values() for block in group.summary[:1]}
     losses += _partial_compactions(conversation, summaries)
-    lines = [_header(conversation), *_system(conversation.system)]
+    lines = [_header(conversation)]
+    if system := conversation.system:
+        content = [{"type": "text", "text": system}] if isinstance(system, str) else system
+        lines.append({"role": "system", "content": content})
     messages = list(conversation.messages())
     losses += leading([piece for recorded in messages for _, piece in recorded.pieces])
     for recorded in messages:
@@ -42,14 +45,8 @@ def _header(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _system(system: Any) -> Iterator[dict[str, Any]]:
-    if system:
-        content = [{"type": "text", "text": system}] if isinstance(system, str) else system
-        yield {"role": "system", "content": content}
-
-
 def _partial_compactions(conversation: Conversation, summaries: dict[str, str]) -> Iterator[Loss]:
-    """The compactions after which the host still showed some of what came before: a boundary has no word for that."""
+    """The compactions that kept some earlier blocks, which a boundary cannot express."""
     for block, group in summaries.items():
         before = int(block[1:])
         if any(row.present and row.number < before for row in conversation.ledger.rows()):
@@ -59,7 +56,7 @@ def _partial_compactions(conversation: Conversation, summaries: dict[str, str]) 
 def _lines(
     conversation: Conversation, recorded: Recorded, summaries: dict[str, str], losses: list[Loss]
 ) -> Iterator[dict[str, Any]]:
-    """The message's line; none if the format has no place for any of its blocks."""
+    """The line for a message; none if the format has no place for any of its blocks."""
     content = [block for row, piece in recorded.pieces if (block := _block(row, piece, losses))]
     if not content:
         return
@@ -77,7 +74,7 @@ def _lines(
 
 
 def _is_injected(entry: tuple[Row, Piece]) -> bool:
-    """Whether the client put it in; a result of its own is that of a call that was interrupted."""
+    """Whether the client added a block; its results are those of interrupted calls, which do not count."""
     return entry[0].origin == "client" and entry[0].kind != "tool_result"
 
 

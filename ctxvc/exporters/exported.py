@@ -1,4 +1,4 @@
-"""What an exporter makes of a conversation: bytes, and what they had no place for."""
+"""The result of an export: bytes, and their losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ctxvc.forms.losses import Loss
 class Exported(msgspec.Struct, frozen=True):
     """A session in another format.
 
-    The path of a loss is the address of a block, with the field behind it as in `B17.is_error`; or another part of the
+    The path of a loss is the address of a block, perhaps with a field, as in `B17.is_error`; or another part of the
     request or session, as `tools[3]` or `scopes.agent-1`.
     """
 
@@ -35,13 +35,13 @@ class Exporter(Protocol):
 
 
 def leading(content: Sequence[Piece]) -> Iterator[Loss]:
-    """The system messages before all others: one with the system prompt where that has no field of its own."""
+    """The leading system messages, which merge with the system prompt if that has no field of its own."""
     for piece in takewhile(lambda piece: piece.role == "system", content):
         yield Loss(f"{piece.block}.role", "a part of the system prompt")
 
 
 def losses_in_words(exported: Exported, ledger: Ledger) -> Iterator[str]:
-    """A line for people about the losses of each kind: how many, where the first is, and what is there instead."""
+    """A line for each kind of losses: their number, the first one's path, and what replaces them."""
     kinds: dict[tuple[str, str, bool], list[Loss]] = {}
     for loss in exported.losses:
         kinds.setdefault((*_subject(loss.path, ledger), bool(loss.change)), []).append(loss)
@@ -56,7 +56,7 @@ def losses_in_words(exported: Exported, ledger: Ledger) -> Iterator[str]:
 
 
 def _subject(path: str, ledger: Ledger) -> tuple[str, str]:
-    """The field that was lost, empty for all of what had it; and what that was."""
+    """The lost field, empty if everything was lost, and a noun for what had it."""
     head, _, field = _NUMBERED.sub("", path).partition(".")
     row = ledger.get(head) if _BLOCK.fullmatch(head) else None
     if row is None and head not in ("tools", *ledger.groups):
@@ -67,9 +67,9 @@ def _subject(path: str, ledger: Ledger) -> tuple[str, str]:
 
 _BLOCK = re.compile("B[0-9]+")
 _NUMBERED = re.compile(r"\[[0-9]+\]")
-#: What there is once.
+#: The names of what exists once.
 _WHOLE = {"system": "the system prompt", "tools": "the tool definitions"}
-#: What people call a block of a kind, and parts of a session or a request.
+#: Kinds of blocks, and parts of a session or request → a noun for people.
 _NOUNS = {
     "user": "message", "assistant": "answer", "thinking": "thinking block", "tool_use": "call", "tool_result": "result",
     "system": "system message", "other": "other block", "tools": "tool definition", "scopes": "subagent",

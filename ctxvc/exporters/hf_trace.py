@@ -1,9 +1,9 @@
 """A recording → a session trace of Hugging Face (STS-Format, https://huggingface.co/docs/hub/session-traces-format).
 
-JSON lines: a header, then a message a line with text only. A message of several texts, or with text behind its calls,
-becomes several lines. What the format has no field for, and an import wants back, is beside the message under `ctxvc`,
-which the format's viewer ignores: `origin` if the role does not imply it, `error`, `continues` the reply of the line
-before.
+JSON lines: a header, then a message a line, with text only. A message of several texts, or with text after its calls,
+becomes several lines. Facts without a field of the format, which an import reads, are beside the message under `ctxvc`,
+which the format's viewer ignores: `origin` if the role does not imply it, `error`, and `continues` if it goes on with
+the reply of the line before.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ _ORIGINS = {"user": "human", "system": "client", "assistant": "model"}
 
 
 def export(conversation: Conversation) -> Exported:
-    """The session with everything that was recorded."""
+    """The whole recording."""
     losses = list(conversation.unshared())
-    lines = [_header(conversation), *_system(conversation.system)]
+    lines = [_header(conversation)]
+    for text in conversation.system_texts:
+        message = {"role": "system", "content": text}
+        lines.append({"type": "message", "message": message, "ctxvc": {"request": True}})
     losses += [Loss("tools")] if conversation.tools else []
     for recorded in conversation.messages():
         lines += _Lines(conversation, recorded, losses).lines()
@@ -45,13 +48,6 @@ def _header(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def _system(system: Any) -> Iterator[dict[str, Any]]:
-    texts = [system] if isinstance(system, str) else [block.get("text") for block in system or ()]
-    for text in texts:
-        if text:
-            yield {"type": "message", "message": {"role": "system", "content": text}, "ctxvc": {"request": True}}
-
-
 class _Lines:
     """The lines of a recorded message."""
 
@@ -60,7 +56,7 @@ class _Lines:
         self._recorded = recorded
         self._reply = conversation.replies.get(recorded.step)
         self._model = conversation.ledger.meta.model
-        self._open: dict[str, Any] | None = None  # the line of a reply that can still take more
+        self._open: dict[str, Any] | None = None  # the line of a reply that may take more
         self._continues = False
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -100,7 +96,7 @@ class _Lines:
         return self._line({"role": "tool", "content": "\n".join(texts), "toolCallId": piece.call}, marks)
 
     def _of_reply(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        """The line before, if it cannot take this piece too."""
+        """Adds a piece to the open line of a reply; yields that line first if it cannot take the piece."""
         text = display.decode(piece.body)
         if piece.kind == "thinking":
             if piece.ext == "json" or not text:
@@ -132,7 +128,7 @@ class _Lines:
 
 
 def _takes(message: dict[str, Any], piece: Piece) -> bool:
-    """Whether a line of a reply can take one piece more and keep the order: reasoning, text, calls."""
+    """Whether a reply's line can take another piece in the order reasoning, text, calls."""
     if piece.kind == "tool_use":
         return True
     if piece.kind == "thinking":

@@ -1,7 +1,7 @@
 """A recording → Markdown for a pull request: the requests, the outcome, the files, the notes, what left the prompt.
 
-Recorded text is untrusted: it is escaped so that no markup, mention, reference or link of a git host comes of it. The
-page is bounded by what GitHub takes in a pull request's description.
+Recorded text is untrusted: it is escaped so that it makes no markup, mention, reference or link on a git host. The page
+fits into a pull request's description on GitHub.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ctxvc.exporters.exported import Exported
 from ctxvc.forms.losses import Loss
 from ctxvc.store.timestamp import iso
 
-#: The most characters of a page, as GitHub counts them: units of UTF-16. The limit there is 65,536.
+#: The most characters of a page, as GitHub counts them (in UTF-16); its limit is 65,536.
 LIMIT = 65_000
-#: Characters that are shown of a request, of an answer and of a note.
+#: The characters shown of a request, an answer and a note.
 _REQUEST, _ANSWER, _NOTE = 1_200, 2_000, 600
-#: Lines of a section that are shown.
+#: The lines shown of a section.
 _MOST = 60
 _WIDE = 160
 
 _MARKUP = re.compile(r"[\\`*_\[\]<>&|~$]")
 _LEADING = re.compile(r"^([0-9]{0,9})(?=[.)#+=-])", re.MULTILINE)
-#: Beginnings of mentions, references and addresses: a comment parts each from its rest, and is not seen.
+#: Beginnings of mentions, references and addresses: an invisible comment separates each from its rest.
 _LINKING = re.compile(
     r"(@(?=\w)|#(?=[0-9])|GH-(?=[0-9])|(?:https?|ftp|mailto|xmpp)(?=:)|www(?=\.))", re.IGNORECASE | re.ASCII
 )
@@ -40,14 +40,14 @@ _LEAVING = frozenset({"archive", "mask", "prune", "delete", "summarise", "plan",
 
 
 class _Turn(NamedTuple):
-    """What a person asked for, and the newest text with which the model answered."""
+    """The human messages of a turn, and the model's last text."""
 
     requests: Sequence[Row]
     answer: Row | None
 
 
 def export(conversation: Conversation) -> Exported:
-    """The page. Everything that is recorded and not in it is listed as lost."""
+    """The page. Everything recorded that it does not show is a loss."""
     page = _Page(conversation)
     text = page.text()
     rows = (row for row in conversation.ledger.rows() if row.id not in page.shown)
@@ -56,14 +56,14 @@ def export(conversation: Conversation) -> Exported:
 
 
 def escaped(text: str) -> str:
-    """`text` as Markdown that shows it as it is, without any markup, mention or link."""
+    """Markdown that shows `text` literally, without any markup, mention or link."""
     lines = (line.strip() for line in display.visible_controls(text).splitlines())
     flat = _MARKUP.sub(r"\\\g<0>", "\n".join(lines))
     return _LINKING.sub(rf"\1{_NOTHING}", _LEADING.sub(r"\1\\", flat))
 
 
 class _Page:
-    """The parts of the page, and which blocks they show, whole or with a `cut`."""
+    """The parts of the page. `shown` are the blocks in them; `cuts` those shown in part."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -73,7 +73,7 @@ class _Page:
         self.cuts: list[Loss] = []
 
     def text(self) -> str:
-        """All parts that fit, the most important first; each of them is bounded itself."""
+        """The parts that fit, most important first; each is bounded itself."""
         parts = [
             self._head(),
             *self._turns(),
@@ -104,7 +104,7 @@ class _Page:
         return f"## {title}\n\n{' · '.join(filter(None, facts_of_session))}"
 
     def _turns(self) -> Iterator[str]:
-        """The first and the latest turns open, those between them folded."""
+        """The first and the last turn, with those between them folded."""
         turns = [self._turn(turn) for turn in self._exchanges()]
         if len(turns) > 3:
             yield turns[0]
@@ -172,14 +172,11 @@ class _Page:
         return _items(f"`{self._conversation.snapshot.session}/{name}`" for name in names)
 
     def _steps(self) -> list[str]:
-        """What each reply did, without a person's words: the subjects of commits have those of deleted blocks too."""
+        """A caption of each reply; the subjects of commits would also have the words of deleted blocks."""
         folder = caption.folder_of(self._conversation.ledger)
         steps = (list(group) for _, group in groupby(self._rows, attrgetter("step")))
-        return _items(escaped(caption.of_reply(rows, self._body, folder, 100)) for rows in steps if _has_reply(rows))
-
-
-def _has_reply(rows: Sequence[Row]) -> bool:
-    return any(row.role == "assistant" for row in rows)
+        replies = (rows for rows in steps if any(row.role == "assistant" for row in rows))
+        return _items(escaped(caption.of_reply(rows, self._body, folder, 100)) for rows in replies)
 
 
 def _quoted(text: str) -> str:
@@ -187,21 +184,21 @@ def _quoted(text: str) -> str:
 
 
 def _items(lines: Iterable[str]) -> list[str]:
-    """A list's items, the last ones of a long list."""
+    """The lines as items of a list; of many, the last ones."""
     items = [f"- {line}" for line in lines]
     more = len(items) - _MOST
     return [f"- … {more} more before", *items[-_MOST:]] if more > 0 else items
 
 
 def _folded(title: str, lines: Sequence[str], between: str = "\n") -> str:
-    """A section that opens on a click; empty for none."""
+    """A section that opens on a click; empty without lines."""
     if not lines:
         return ""
     return f"<details><summary>{title}</summary>\n\n{between.join(lines)}\n\n</details>"
 
 
 def _summary(changes: Sequence[str]) -> str:
-    """`edited +3 −0, edited +1 −1`, in short where there are many."""
+    """`edited +3 −0, edited +1 −1`; many changes are counted instead."""
     if len(changes) <= 3:
         return ", ".join(changes)
     acts = {act: sum(change.startswith(act) for change in changes) for act in _CHANGES.values()}

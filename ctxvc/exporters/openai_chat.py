@@ -15,7 +15,7 @@ FORMAT = "openai-chat"
 
 
 def export(conversation: Conversation) -> Exported:
-    """The request. What came in this form is written as it came; reasoning of other providers has no place here."""
+    """The request. What was read in this form is written unchanged; reasoning of other providers is lost."""
     source = conversation.ledger.meta.source
     recorded = conversation.prompt()
     if source is None or source.format != FORMAT:
@@ -25,7 +25,7 @@ def export(conversation: Conversation) -> Exported:
 
 
 def _without_item_id(piece: Piece) -> Piece:
-    """A call or result without the id that its item has in the Responses API, where its call has one of its own."""
+    """A call or result without the id of its item in the Responses API, since the call's own id is used."""
     notes = piece.extra.get("openai")
     if not isinstance(notes, dict) or "id" not in notes:
         return piece

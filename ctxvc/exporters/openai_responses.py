@@ -10,9 +10,8 @@ from ctxvc.forms.responses_writer import written
 
 
 def export(conversation: Conversation) -> Exported:
-    """The request. Reasoning of other providers has no place here."""
+    """The request. Reasoning of other providers is lost."""
     request = written(conversation.request(conversation.prompt()))
-    system = conversation.system
-    texts = [block["text"] for block in system if block["text"]] if isinstance(system, list) else []
-    moved = (Loss(f"system[{number}]", "a message of the developer") for number in range(1, len(texts)))
+    further = range(1, len(conversation.system_texts))
+    moved = (Loss(f"system[{number}]", "a message of the developer") for number in further)
     return Exported(formats.dumps(request.value), (*moved, *request.losses))

@@ -1,10 +1,10 @@
 """A recording → spans of OpenTelemetry's conventions for generative AI, as OTLP JSON, one export request a line.
 
-`invoke_agent` for a scope, in it a `chat` for each reply with the prompt that it saw, and an `execute_tool` for each of
-its calls; a sub-agent's `invoke_agent` is below the call that started it. The names are those of
-open-telemetry/semantic-conventions-genai, all still in development. What an import wants back and they lack is under
-`ctxvc`: `ctxvc.summary` on the first `chat` after a compaction, the places of its summary in the prompt;
-`ctxvc.input.added` on one without its prompt, what came in since the reply before.
+A scope is an `invoke_agent` with a `chat` for each reply and its prompt, and an `execute_tool` for each call of the
+reply; a sub-agent's `invoke_agent` is below the call that started it. The names are those of
+open-telemetry/semantic-conventions-genai, all still in development. Our importer also reads `ctxvc.summary` on the
+first `chat` after a compaction, the indices of its summary in the prompt, and `ctxvc.input.added` on a `chat` without
+its prompt, the messages since the reply before.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ctxvc.session.proof import as_sent
 from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Entry, Reply, Snapshot
 
-#: Bytes of prompts in all, since each `chat` repeats the whole conversation: older ones go without theirs. As much
-#: again is for those of them that do not go on from the one before.
+#: The bytes of all prompts, since each `chat` repeats the whole conversation: older ones have none. As many again are
+#: for those of them that do not continue the prompt before.
 _MOST_INPUT = 64_000_000
-#: How deep sub-agents may be within each other.
+#: The deepest nesting of sub-agents.
 _DEEPEST = 8
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
 _COUNTS = {
@@ -38,17 +38,17 @@ _COUNTS = {
     "cache_creation_input_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
 }
-#: Providers that the conventions name otherwise.
+#: Providers that the conventions name differently.
 _PROVIDERS = {"": "unknown", "google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 _SCOPE = {"name": "ctxvc"}
-#: States in which a block stands in the prompt as it was recorded.
+#: States in which a block is in the prompt unchanged.
 _PLAIN = frozenset({"visible", "pinned"})
 #: Operations by which blocks leave the prompt.
 _MAKING_ROOM = frozenset({"compact", "archive", "plan", "summarise"})
 
 
 class _Step(NamedTuple):
-    """A reply: its commit, and whether there is room for its prompt."""
+    """A reply: its commit, its step, and whether there is room for its prompt."""
 
     entry: Entry
     step: int
@@ -56,14 +56,14 @@ class _Step(NamedTuple):
 
 
 class _Input(NamedTuple):
-    """What a span tells of what was sent: its attributes, and the blocks that they show."""
+    """The attributes of a span on its request, and the blocks that they show."""
 
     attributes: dict[str, Any]
     blocks: set[str]
 
 
 def export(conversation: Conversation) -> Exported:
-    """The spans of the scope and of its sub-agents. Only the moment of a step is known, not how long a span took."""
+    """The spans of the scope and its sub-agents. A span has the time of its step; durations are unknown."""
     losses = [Loss("spans.duration", "the time of the step")]
     trace = _digest(conversation.name, conversation.snapshot.commit)[:32]
     lines = list(_Scope(conversation, trace, "", losses).lines())
@@ -112,7 +112,7 @@ class _Scope:
         self._note_losses(seen)
 
     def _steps(self) -> list[_Step]:
-        """The replies, oldest first. Of many large prompts only the newest have room."""
+        """The replies, oldest first; only the newest of many large prompts have room."""
         store, room = self._conversation.store, _MOST_INPUT
         steps = []
         for entry in self._conversation.entries:
@@ -128,7 +128,7 @@ class _Scope:
         return steps[::-1]
 
     def _sent(self, entry: Entry) -> tuple[Snapshot, list[Slot]]:
-        """What a reply saw."""
+        """The prompt of a reply."""
         snapshot = as_sent(self._conversation.store, revision.at(self._conversation.store, entry.commit))
         return snapshot, [slot for slot in outline(snapshot.ledger) if slot.row.id not in self._hidden]
 
@@ -154,7 +154,7 @@ class _Scope:
         return _Input(attributes, {block for _, blocks in sent for block in blocks})
 
     def _added(self, step: _Step, previous: _Step) -> list[tuple[dict[str, Any], tuple[str, ...]]] | None:
-        """What came in between two replies, with its blocks; None where the prompt does not go on with just that."""
+        """The messages between two replies, with their blocks; None if the prompt changed in other ways too."""
         store = self._conversation.store
         before, here = (revision.at(store, one.entry.commit) for one in (previous, step))
         rows = [
@@ -201,7 +201,7 @@ class _Scope:
             "gen_ai.conversation.id": self._session,
             "gen_ai.request.model": conversation.ledger.meta.model,
             **usage,
-            "gen_ai.system_instructions": _json(_system_parts(conversation.system)),
+            "gen_ai.system_instructions": _json(list(map(_text, conversation.system_texts))),
             "gen_ai.tool.definitions": _json(_definitions(conversation.tools)),
             "ctxvc.scope": conversation.name,
             "ctxvc.commit": conversation.snapshot.commit,
@@ -220,7 +220,7 @@ class _Scope:
             "gen_ai.conversation.id": self._session,
             "gen_ai.response.finish_reasons": [output["finish_reason"]],
             **_usage([facts]),
-            "gen_ai.system_instructions": _json(_system_parts(self._conversation.system)),
+            "gen_ai.system_instructions": _json(list(map(_text, self._conversation.system_texts))),
             **sent,
             "gen_ai.output.messages": _json([output]),
             "ctxvc.commit": step.entry.commit,
@@ -278,7 +278,7 @@ def _is_not_of_model(row: Row) -> bool:
 
 
 def _behind_reply(rows: Sequence[Row]) -> list[Row]:
-    """What stands behind the reply in a step: its results."""
+    """The rows after the reply in a step: its results."""
     return [row for row in dropwhile(_is_not_of_model, rows) if _is_not_of_model(row)]
 
 
@@ -303,7 +303,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    """Structured content as an attribute's text; empty for none."""
+    """A value as JSON for an attribute; empty for an empty value."""
     return wire.compact(value).decode() if value else ""
 
 
@@ -317,7 +317,7 @@ def _provider(model: str) -> str:
 
 
 def _usage(replies: Sequence[Reply]) -> dict[str, int]:
-    """Counts in all; input tokens are with those of the cache here."""
+    """The sums of token counts; input tokens include cached ones here."""
     total: dict[str, int] = {}
     for reply in replies:
         for name, attribute in _COUNTS.items():
@@ -333,18 +333,13 @@ def _usage(replies: Sequence[Reply]) -> dict[str, int]:
 # --- messages and their parts
 
 
-def _system_parts(system: Any) -> list[dict[str, Any]]:
-    texts = [system] if isinstance(system, str) else [block.get("text") for block in system or ()]
-    return [_text(text) for text in texts if text]
-
-
 def _definitions(tools: Any) -> list[dict[str, Any]]:
     functions = map(elements.function, tools or ())
     return [{"type": "function", **tool["function"]} for tool in functions if tool and "function" in tool]
 
 
 def _messages(content: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
-    """The messages, those with results under a role of their own, each with the blocks that it shows."""
+    """The messages, with results in messages of their own, each with the blocks that it shows."""
     for (_, role, is_result), group in groupby(content, _place):
         together = list(group)
         if parts := [part for piece in together for part in _parts(piece)]:
@@ -353,7 +348,7 @@ def _messages(content: Sequence[Piece]) -> Iterator[tuple[dict[str, Any], tuple[
 
 
 def _reply(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """A reply, the same where it is made and in later prompts, so that a reader can tell that it is one."""
+    """A reply, identical as an output and in later prompts, so that readers can match them."""
     called = any(part["type"] == "tool_call" for part in parts)
     return {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if called else "stop"}
 
@@ -383,7 +378,7 @@ def _response(piece: Piece) -> Any:
 
 
 def _part(block: Any) -> dict[str, Any]:
-    """The part for a content block; one of an unknown type stays as it is."""
+    """The part for a content block; one of an unknown type is unchanged."""
     match block:
         case {"type": "text", "text": str(text)}:
             return _text(text)

@@ -33,7 +33,7 @@ _DELTAS = {
 
 
 def prompt(body: bytes) -> Prompt:
-    """Raises: BadInput."""
+    """The prompt in a request's body. Raises: BadInput."""
     request = json_object(body, "the request")
     messages = request.get("messages")
     if not isinstance(messages, list):
@@ -50,7 +50,7 @@ def prompt(body: bytes) -> Prompt:
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
-    """Raises: BadInput."""
+    """The reply in an answer. Raises: BadInput."""
     value, complete, error = assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     if not isinstance(value.get("content"), list):
         raise BadInput("the answer has no reply")
@@ -72,12 +72,11 @@ class _Reader:
         return messages_of(message(value, "", facts(reply)) for value in values)
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def message(value: Any, key: str, about: Facts) -> Message | str:
-    """The message as one of ours, or the reason why there is none."""
+    """The `Message` for a JSON value, or the reason there is none."""
     match value:
         case {"role": "user" | "assistant" | "system" as role, "content": str() | list() as content}:
             blocks = [content] if isinstance(content, str) and content else list(content)
@@ -92,7 +91,7 @@ def message(value: Any, key: str, about: Facts) -> Message | str:
 
 
 def origin(block: Any, role: Role) -> Origin:
-    """The maker of a content block, by its type, its role and the marks in its text."""
+    """Who made a content block, by its type, its role and the marks in its text."""
     value = block.get("text") if isinstance(block, dict) else block
     if isinstance(block, dict) and text_of(block.get("type")).endswith("tool_result"):
         return "tool"
@@ -102,7 +101,7 @@ def origin(block: Any, role: Role) -> Origin:
 
 
 def fingerprint(message: Any) -> bytes:
-    """Equal for two spellings of one message: a client may leave out nulls and set cache marks anew each time."""
+    """A checksum that ignores nulls and cache marks, which a client may change from one request to the next."""
     if not isinstance(message, dict):
         return digest(message)
     return digest([message.get("role"), _bare(message.get("content"))])
@@ -124,10 +123,10 @@ def _bare_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
-    """The message that a stream's events make, whether it is whole, and the provider's error.
+    """The message assembled from a stream's events, whether it is complete, and the provider's error.
 
-    A block that has no beginning is begun by its first piece; one that begins under a number in use is another block.
-    Arguments of a call that are no JSON stay text. Raises: BadInput if the events have no message.
+    A delta without a started block starts one; a start under a number in use begins another block. A call's arguments
+    that are not JSON stay text. Raises: BadInput if the events have no message.
     """
     message: dict[str, Any] = {}
     usage: dict[str, Any] = {}
@@ -180,7 +179,7 @@ def _extend(block: dict[str, Any], pieces: dict[str, list[str]], delta: dict[str
 
 
 def _completed(block: dict[str, Any], pieces: dict[str, list[str]]) -> dict[str, Any]:
-    """A block with the pieces that came."""
+    """A block with its deltas put together."""
     texts = {field: "".join(more) for field, more in pieces.items()}
     if arguments := texts.pop("input", ""):
         value = wire.parsed(arguments.encode("utf-8", "surrogatepass"), object)

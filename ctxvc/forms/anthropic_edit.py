@@ -15,7 +15,7 @@ _FIXED = _THINKING | {"tool_use"}
 
 
 def layout(message: Any) -> list[int]:
-    """A call that the provider answers itself and its result are one item: neither may be without the other."""
+    """The item of each block. A call that the provider runs and its result are one: neither may be sent alone."""
     match message:
         case {"role": "user" | "assistant" | "system", "content": str() | list()}:
             return _numbers(blocks(message))
@@ -32,7 +32,7 @@ def edited(message: Any, edit: Edit) -> Any | None:
         return message
     content = blocks(message)
     result: list[Any] = []
-    homeless: list[tuple[int, Any]] = []  # marks, and how many blocks stand before each
+    homeless: list[tuple[int, Any]] = []  # marks, each with the number of blocks before it
     replaced = set[int]()
     for number, block in zip(_numbers(content), content, strict=True):
         shows_text = number in edit.replaced and _kind(block) not in _FIXED
@@ -100,7 +100,7 @@ def _numbers(content: Sequence[Any]) -> list[int]:
 
 
 def _showing(block: Any, text: str, mark: Sequence[Any]) -> dict[str, Any]:
-    """A block that shows another text, with a mark if there is one."""
+    """The block with another text, and with the mark if there is one."""
     result = {**block, "content": text} if _kind(block) == "tool_result" else elements.text(text)
     return {**result, MARK: mark[0]} if mark else result
 

@@ -1,8 +1,8 @@
 """Cache marks of the Messages API (`cache_control`) in messages of which some change or leave.
 
-The mark of a block that leaves moves to the nearest block before it that may have one and has none. A request with
-fewer marks than the provider takes gets one more, at the end of what is likely to stay: when much leaves, the rest is
-found in the cache only where a mark is near. As others stand behind it, it has nothing written that would not be.
+The mark of a block that leaves moves to the nearest earlier block that may have one and has none. A request with fewer
+marks than the provider takes gets one more, at the end of what is likely to stay: when much leaves, the provider looks
+the rest up only near a mark. Since later marks follow, this one costs no additional cache write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.forms import splice
-from ctxvc.forms.scan import Span, items
+from ctxvc.forms.splice import Span, items
 from ctxvc.forms.values import objects, text_of
 
 MARK = "cache_control"
@@ -22,7 +22,7 @@ _MOST = 4
 
 
 def blocks(message: Any) -> list[Any]:
-    """The content of a message; a text as the block that it stands for."""
+    """The content blocks of a message; a string counts as one text block."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -30,7 +30,7 @@ def blocks(message: Any) -> list[Any]:
 
 
 def marks(block: Any) -> list[Any]:
-    """The marks of a block and of those within it, in their order."""
+    """The marks of a block and of the blocks within it, in order."""
     if not isinstance(block, dict):
         return []
     inner = [item[MARK] for item in objects(block.get("content")) if item.get(MARK)]
@@ -38,10 +38,10 @@ def marks(block: Any) -> list[Any]:
 
 
 def moved(content: list[Any], end: int, mark: Any) -> Any:
-    """Sets a mark on the nearest of the first `end` blocks that may have one and has none.
+    """Sets a mark on the last of the first `end` blocks that may have one and has none.
 
-    Gives the mark that is to go to an earlier message if there is no such block, else None. What goes past another
-    mark goes on as that one: a mark that lasts longer may not stand behind one that lasts less.
+    Returns the mark to set in an earlier message if there is no such block, else None. On passing a marked block it
+    takes that mark's value: a longer-lived mark may not follow a shorter-lived one.
     """
     for place in reversed(range(end)):
         own = marks(content[place])
@@ -62,10 +62,10 @@ def _may_have_one(block: Any) -> bool:
 
 
 def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any], lasting: int = 0) -> list[splice.Element]:
-    """The elements of a request's list for `messages`, of which numbers are those whose places are `own`.
+    """The elements of a request's message list for `messages`; a number names one of the body's, at its place in `own`.
 
-    The marks of messages that are not among them move. Of marks that no message of the body stood for none is sent.
-    Another is set behind the first `lasting` messages, where there is room and a mark behind it.
+    Marks of messages that left move to earlier ones. New messages bring no more marks than the body had. After the
+    first `lasting` messages one more is set, if the provider takes it and a mark follows.
     """
     texts = [body[slice(*span)] for span in own]
     marked = {
@@ -84,7 +84,7 @@ def elements(body: bytes, own: Sequence[Span], messages: Sequence[int | Any], la
 
 
 def _mark_lasting(entries: list[Any], texts: Sequence[bytes], lasting: int) -> None:
-    """Marks the last of the first `lasting` messages, if it has no mark and a later one has: as long as that one."""
+    """Marks the last of the first `lasting` messages like the next later mark, unless it has one or none follows."""
     later = (mark for entry in entries[lasting:] for mark in _marks_of(entry, texts))
     if not _marks_of(entries[lasting - 1], texts) and (mark := next(later, None)):
         _settle(entries, texts, lasting, mark)
@@ -102,9 +102,9 @@ def _message_marks(message: Any) -> list[Any]:
 
 
 def _limit(entries: list[Any], there: Sequence[int], most: int) -> int:
-    """Takes away the marks of values that make more than `most`, those of the first; returns how many may be set.
+    """Removes the marks of new messages beyond `most`, the earliest first; returns how many may still be set.
 
-    `there` says how many each message has.
+    `there` has the number of marks of each message.
     """
     spare = most - sum(count for entry, count in zip(entries, there, strict=True) if type(entry) is int)
     for place in reversed(range(len(entries))):
@@ -127,11 +127,11 @@ def _unmarked(block: Any) -> Any:
 def _homeless(
     messages: Sequence[int | Any], count: int, marked: Mapping[int, list[Any]], there: Sequence[int]
 ) -> Iterator[tuple[int, Any]]:
-    """The marks that no message has any more, each with the number of messages before it; `there` says how many each
-    message has.
+    """The marks of messages that left, each with the number of messages before its place; `there` has the number of
+    marks of each message.
 
-    What stands between two of the body's own messages stands for those that were there: the first for the first; the
-    last for the last if it is less.
+    New messages between two of the body's own replace those that were between them: the first replaces the first, and
+    where there are fewer, the last replaces the last.
     """
     previous, start = -1, 0
     ends = [(place, message) for place, message in enumerate(messages) if type(message) is int]
@@ -144,7 +144,7 @@ def _homeless(
 
 
 def _settle(entries: list[Any], texts: Sequence[bytes], end: int, mark: Any) -> None:
-    """Sets a mark in the nearest of the first `end` messages that has room for it."""
+    """Sets a mark in the last of the first `end` messages that has room for it."""
     for place in reversed(range(max(0, end))):
         entry = texts[entries[place]] if type(entries[place]) is int else entries[place]
         message = wire.parsed(entry, dict) if isinstance(entry, bytes) else entry
@@ -158,7 +158,7 @@ def _settle(entries: list[Any], texts: Sequence[bytes], end: int, mark: Any) -> 
 
 
 def _with_mark(text: bytes, at: int, mark: Any) -> bytes:
-    """The text of a message with a mark on its block `at`; all else keeps its bytes."""
+    """A message's JSON with a mark on block `at`; all other bytes stay."""
     message = splice.opened(text)
     content = message.members["content"]
     member = b',"cache_control":' + wire.compact(mark)

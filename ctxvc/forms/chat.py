@@ -2,10 +2,10 @@
 
 Fields that only this form of a message has go to `extra["openai"]`, so that the exporter can restore the message:
 
-- of any part: `field`, where it stood, unless in its usual place; `part` or `call`, the other keys it had, and `items`,
-  those of a result's items by their place; `id`, the one it had where ours differs (None: it had none); `parsed`, where
-  a JSON value stood instead of a string.
-- of the first part of a message: `message`, its other keys; `role`, where ours does not tell it; `parts`, where its
+- of any part: `field`, the field it was in, unless it is the usual one; `part` or `call`, its other keys, and `items`,
+  those of a result's items by their number; `id`, its own id where ours differs (None: it had none); `parsed`, if it
+  was a JSON value instead of a string.
+- of the first part of a message: `message`, its other keys; `role`, where ours does not imply it; `parts`, if its
   content was a list.
 """
 
@@ -19,7 +19,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Kind, Message, Origin, Part, Role
 from ctxvc.core.ledger.wire import without
 from ctxvc.errors import BadInput
-from ctxvc.forms import elements, sse, usage
+from ctxvc.forms import elements, sse
 from ctxvc.forms.chat_edit import SAYING, edited, layout, leading, own, results, role, spliced, tool
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.values import annotated, digest, has_role, objects, text_of
@@ -38,12 +38,12 @@ ROLES: dict[str, tuple[Role, Origin]] = {
 }
 _PLAIN_CALL = {"type": "function", "function": {}}
 STOPS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
-#: What the first choice of a chunk has besides calls: pieces of a text each.
+#: The text fields of a chunk's first choice, each with a piece of its text.
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def prompt(body: bytes) -> Prompt:
-    """Raises: BadInput."""
+    """The prompt in a request's body. Raises: BadInput."""
     request = json_object(body, "the request")
     messages = request.get("messages")
     if not isinstance(messages, list):
@@ -60,7 +60,7 @@ def prompt(body: bytes) -> Prompt:
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
-    """The first choice counts. Raises: BadInput."""
+    """The first choice of an answer as the reply. Raises: BadInput."""
     completion, complete, _ = assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     match completion.get("choices"):
         case [{"message": dict(message), **choice}, *_]:
@@ -74,7 +74,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=() if is_empty else (fingerprint(repeated),),
         id=text_of(completion.get("id")),
         model=text_of(completion.get("model")),
-        usage=usage.of_chat(completion.get("usage")),
+        usage=elements.chat_usage(completion.get("usage")),
         stop=STOPS.get(reason, "end_turn" if reason else ""),
         complete=complete,
         error=repr(completion["error"])[:500] if completion.get("error") else "",
@@ -82,20 +82,16 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 
 
 def tools(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools of a request in this form, also those of its older field `functions`."""
+    """The tools of a request, also from the older field `functions`."""
     if candidate := objects(request.get("tools")):
         return candidate
     return [{"type": "function", "function": function} for function in objects(request.get("functions"))]
 
 
-def reader() -> Reader:
-    return Reader()
-
-
 def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
-    """The completion that a stream's chunks make, whether it is whole, and the provider's error.
+    """The completion assembled from a stream's chunks, whether it is complete, and the provider's error.
 
-    A call goes on under its number, or its id. Raises: BadInput if there is nothing in them.
+    Pieces of a call are joined by its number or id. Raises: BadInput if the chunks are empty.
     """
     completion: dict[str, Any] = {}
     texts: dict[str, list[str]] = {}
@@ -156,7 +152,7 @@ class Reader:
         return messages_of(self.message(value, "", facts(reply)) for value in values)
 
     def message(self, value: Any, key: str, about: Facts) -> Message | str:
-        """The message as one of ours, or why there is none."""
+        """The `Message` for a JSON value, or the reason there is none."""
         if not has_role(value):
             return "it has no role"
         role, origin = ROLES.get(value["role"], ("user", "human"))
@@ -239,8 +235,11 @@ class Reader:
         return annotated(part, "openai", notes) if notes else part
 
 
+reader = Reader
+
+
 class CallIds:
-    """Ids for calls, each used once, and the call that a result answers: one of the latest reply's if possible."""
+    """Unique ids for calls, and the call that each result answers: one of the latest reply's if possible."""
 
     def __init__(self) -> None:
         self._tools: dict[str, str] = {}
@@ -250,11 +249,11 @@ class CallIds:
         self._open: dict[str, deque[str]] = {}
 
     def begin(self) -> None:
-        """A new reply calls."""
+        """Starts a new reply: results now answer its calls first."""
         self._open = {}
 
     def call(self, original_id: Any, tool: str) -> str:
-        """A unique id for a call of `tool` with the id `original_id`, which may be no string, or empty."""
+        """A unique id for a call of `tool`; `original_id` may be empty, repeated or no string."""
         name = text_of(original_id)
         stem = name or f"call-{len(self._tools) + 1}"
         ours = stem
@@ -277,7 +276,7 @@ class CallIds:
         if slot == "\0":
             slot = next(iter(self._open), slot)
         if slot not in self._open:
-            # An id that no call was candidate is kept, unless it is one that we made up.
+            # An id that no call had is kept, unless we made it up ourselves.
             ours = self._latest.get(name, "" if name in self._tools else name)
         else:
             ours = self._open[slot].popleft()
@@ -299,7 +298,7 @@ def instructions(messages: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def _field(fields: dict[str, Any], field: str, kind: Kind) -> list[Part]:
-    """The part in one field of an assistant message; removes the field from `fields`."""
+    """The part for one field of an assistant message; removes the field from `fields`."""
     match fields.get(field):
         case str(value) if value:
             del fields[field]
@@ -328,7 +327,7 @@ def _part(item: Any, role: Role, origin: Origin) -> Part:
 
 
 def _block(item: Any) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """The Messages API's block for an item of a content list, None if it has none, and the keys it has besides."""
+    """The Messages API's block for an item of a content list, None if there is none, and the item's other keys."""
     match item:
         case {"type": "text", "text": str(value)}:
             return {"type": "text", "text": value}, without(item, "type", "text")
@@ -349,7 +348,7 @@ def _marked(part: Part, message: dict[str, Any], fields: dict[str, Any]) -> Part
 
 
 def fingerprint(message: Any) -> bytes:
-    """Equal for a reply and the same as a later request repeats it, mostly without nulls and reasoning."""
+    """A checksum that a reply shares with its repetition in a later request, which mostly lacks nulls and reasoning."""
     if not isinstance(message, dict):
         return digest(message)
     content, calls = message.get("content"), message.get("tool_calls")
@@ -360,7 +359,7 @@ def fingerprint(message: Any) -> bytes:
 
 
 def _call_fields(call: Any) -> Any:
-    """What tells one call from another; arguments by what they say, since clients write them anew."""
+    """The fields that identify a call; arguments as values, since clients serialise them anew."""
     if not isinstance(call, dict):
         return call
     function = call.get("function")

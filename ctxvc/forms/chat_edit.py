@@ -1,5 +1,5 @@
-"""Edits of Chat Completions' messages. An item is a part of a message, by its number: the thinking, the content or each
-part of it, the refusal, each call.
+"""Edits of Chat Completions' messages. The items of a message are its thinking, its content or the parts of it, its
+refusal and its calls, numbered in this order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ctxvc.forms.values import has_role
 
 #: The fields with a message's content; a message with none of them is empty.
 SAYING = ("content", "reasoning_content", "refusal", "tool_calls", "function_call", "audio")
-#: The fields in which servers have a reply's thinking, each in its own form; the first is the one that is read.
+#: The fields in which servers send a reply's thinking, in forms of their own; only the first is read.
 _THINKING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 _RESULTS = ("tool", "function")
 _SYSTEM = ("system", "developer")
 
 
 class _Slot(NamedTuple):
-    """Where an item stands: a field, and the place in its list. `field` is empty for the message as a whole."""
+    """The place of an item: a field, and the index in its list. `field` is empty for the message as a whole."""
 
     field: str
     place: int = 0
@@ -88,7 +88,7 @@ def spliced(
 
 
 def leading(messages: Iterable[Any]) -> int:
-    """How many of the first messages are instructions, which are no part of the conversation."""
+    """The number of leading messages that are instructions, and so no part of the conversation."""
     return sum(1 for _ in takewhile(_instructs, messages))
 
 
@@ -152,7 +152,7 @@ def _of_calls(message: Mapping[str, Any]) -> Iterator[_Slot]:
 def _as_whole(
     message: Mapping[str, Any], dropped: Set[_Slot], texts: Mapping[_Slot, str], appended: Sequence[str]
 ) -> Any | None:
-    """The edit of a message that is one item, since what it says is nothing that is known."""
+    """The edit of a message of an unknown shape, which is one item."""
     if dropped:
         return None
     if not texts:
@@ -162,7 +162,7 @@ def _as_whole(
 
 
 def _content(content: Any, dropped: Set[_Slot], texts: Mapping[_Slot, str]) -> Any:
-    """The content without what left; None for nothing."""
+    """The content without the dropped items; None if nothing is left."""
     if not isinstance(content, list):
         slot = _Slot("content")
         return None if slot in dropped else texts.get(slot, content)
@@ -176,8 +176,8 @@ def _content(content: Any, dropped: Set[_Slot], texts: Mapping[_Slot, str]) -> A
 
 
 def _with_content(message: Mapping[str, Any], content: Any, appended: Sequence[str]) -> dict[str, Any]:
-    """The message with this content and more texts behind it: parts of a list if it is one, or a user's; else one text
-    with it, since not every server takes a list there."""
+    """The message with this content and more texts after it: as parts if it is a list or a user's, else joined into one
+    text, since not every server takes a list there."""
     if appended and isinstance(content, str | None) and message["role"] != "user":
         content = "\n\n".join(text for text in (content, *appended) if text)
     elif appended:
@@ -188,7 +188,7 @@ def _with_content(message: Mapping[str, Any], content: Any, appended: Sequence[s
 
 
 def _edit_fields(message: dict[str, Any], dropped: Set[_Slot], texts: Mapping[_Slot, str]) -> None:
-    """Takes what left out of the fields beside the content, and shows another text for a refusal."""
+    """Removes dropped items from the fields other than the content, and replaces the text of a refusal."""
     if _Slot(_THINKING[0]) in dropped:
         for name in _THINKING:
             message.pop(name, None)
@@ -203,6 +203,6 @@ def _edit_fields(message: dict[str, Any], dropped: Set[_Slot], texts: Mapping[_S
 
 
 def _showing(item: Any, text: str) -> dict[str, Any]:
-    """An item of a content that shows another text, with its cache mark."""
+    """An item of a content with another text; it keeps its cache mark."""
     fields = item if isinstance(item, dict) else {}
     return {**elements.text(text), **{name: fields[name] for name in ("cache_control",) if name in fields}}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctxvc.core.prompt import formats
-from ctxvc.forms import chat_writer, elements, fields, usage
+from ctxvc.forms import chat_writer, elements, fields
 from ctxvc.forms.chat import STOPS
 from ctxvc.forms.losses import Converted, Loss, Place
 from ctxvc.forms.values import text_in
@@ -38,7 +38,7 @@ def to_chat(request: Mapping[str, Any]) -> Converted:
 
 
 def _with_content(message: dict[str, Any]) -> dict[str, Any]:
-    """A message with the field `content`, which some servers look for even where it is empty."""
+    """The message with a `content` field, which some servers require even if it is empty."""
     empty = None if "tool_calls" in message else ""
     return message if "content" in message else {"role": message["role"], "content": empty, **message}
 
@@ -46,13 +46,14 @@ def _with_content(message: dict[str, Any]) -> dict[str, Any]:
 def from_chat(request: Mapping[str, Any]) -> Converted:
     """The arguments of `client.messages.create` for those of `client.chat.completions.create`.
 
-    The instructions at the beginning become `system`, neighbours of one role one message. Raises: BadInput.
+    Leading instructions become `system`; consecutive messages of one role become one. Raises: BadInput.
     """
     fields.check(request, "messages")
     losses: list[Loss] = []
     top = Place(losses)
     messages = [(message, top.at("messages", number)) for number, message in fields.objects(request, "messages", top)]
-    count = next((at for at, (message, _) in enumerate(messages) if not _instructs(message)), len(messages))
+    roles = (message.get("role") for message, _ in messages)
+    count = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(messages))
     system = [block for message, place in messages[:count] for block in _texts(message, place)]
     calls = _Calls()
     converted = [item for message, place in messages[count:] if (item := _message(message, place, calls))]
@@ -68,9 +69,9 @@ def from_chat(request: Mapping[str, Any]) -> Converted:
 
 
 def chat_reply(completion: Mapping[str, Any], arguments: fields.ReadArguments = fields.read_arguments) -> Converted:
-    """The message of the Messages API for a chat completion; `stop_reason` is None where it has no first choice.
+    """The Messages API's message for a chat completion; `stop_reason` is None if it has no first choice.
 
-    `arguments` reads those of a call, which are text there.
+    `arguments` makes a call's `input` from its arguments, which are text here.
     """
     losses: list[Loss] = []
     top = Place(losses)
@@ -90,14 +91,16 @@ def chat_reply(completion: Mapping[str, Any], arguments: fields.ReadArguments = 
     stop = STOPS.get(finish, "tool_use" if called else "end_turn") if isinstance(finish, str) else None
     if stop == "tool_use" and not called:
         stop = "end_turn"
-    return Converted(fields.reply(completion, blocks, stop, usage.of_chat(completion.get("usage"))), tuple(losses))
+    return Converted(
+        fields.reply(completion, blocks, stop, elements.chat_usage(completion.get("usage"))), tuple(losses)
+    )
 
 
 # --- Chat → Messages
 
 
 class _Calls:
-    """How calls are read: their arguments, and ids for those that have none, as in the oldest form."""
+    """Reads the arguments of calls, and makes ids for calls without one, as the oldest form has them."""
 
     def __init__(self, arguments: fields.ReadArguments = fields.read_arguments) -> None:
         self.arguments = arguments
@@ -111,10 +114,6 @@ class _Calls:
     def newest_id(self) -> str:
         """The id that a result without one answers."""
         return f"call-{self._made}"
-
-
-def _instructs(message: dict[str, Any]) -> bool:
-    return message.get("role") in ("system", "developer")
 
 
 def _message(message: dict[str, Any], place: Place, calls: _Calls) -> dict[str, Any] | None:

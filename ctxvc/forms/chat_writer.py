@@ -1,7 +1,7 @@
 """Pieces of a prompt → a request of Chat Completions.
 
-What came in this form is written as it came (`chat.py` has the notes by which it is). The normal form has one of the
-API's several spellings of a message: importing what is written and writing it again gives the same.
+What was read in this form is written unchanged, by the notes that `chat.py` leaves. Where the API has several spellings
+of a message, the normal form has one: importing what was written and writing it again gives the same.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _REORDERED = "reasoning, then text, then calls"
 def written(prompt: formats.Prompt) -> Converted:
     """The body of a chat completions request, its messages in the form of `normalised`.
 
-    Results become messages of the role `tool`, before what else their message has; pictures in them follow with it,
-    since a tool's message takes text only. Reasoning goes back to a server that sent it in a field of its messages.
-    A loss is named by a piece's `block`, with the field behind it, or by `tools[3]`.
+    Results become messages of the role `tool`, before the rest of their message; their pictures follow with that rest,
+    since a tool's message takes text only. Reasoning returns in the field in which a server sent it. The path of a loss
+    is a piece's `block`, perhaps with a field after it, or `tools[3]`.
     """
     losses: list[Loss] = []
     messages = list(_system(prompt.system))
@@ -52,11 +52,11 @@ def written(prompt: formats.Prompt) -> Converted:
 
 
 def normalised(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of a chat completions request as `written` has them. What it changes means the same to the API:
+    """Messages of a chat completions request in the form of `written`. All changes mean the same to the API:
 
     - The system and developer messages at the start that have only text are one system message; its content is a
       string where it is one text.
-    - A message that says nothing is absent, but for a result; a result without content has an empty one.
+    - An empty message is absent, unless it is a result; a result without content has an empty one.
     - A call without arguments has empty ones; an id that is null is absent.
     - `cache_control`, which some gateways take, is absent from messages and their parts.
     """
@@ -98,7 +98,7 @@ def _says_something(message: dict[str, Any]) -> bool:
 
 
 def _instructions(message: dict[str, Any]) -> list[str]:
-    """The texts of a message that is nothing but instructions; else none."""
+    """The texts of a message that has only instructions; empty for any other."""
     match message:
         case {"role": "system" | "developer", "content": str(content), **rest} if not rest:
             return [content]
@@ -119,7 +119,7 @@ def _system(system: Any) -> Iterator[dict[str, Any]]:
 def _messages(
     role: str, pieces: Sequence[Piece], calls: dict[str, Piece], losses: list[Loss]
 ) -> Iterator[dict[str, Any]]:
-    """The messages that one becomes: a result is one of its own."""
+    """The messages that one message becomes: each result is one of its own."""
     pictures: list[dict[str, Any]] = []
     for piece in pieces:
         if piece.kind == "tool_result":
@@ -141,7 +141,7 @@ def _messages(
 
 
 def _tool_message(piece: Piece, call: Piece, pictures: list[dict[str, Any]], losses: list[Loss]) -> dict[str, Any]:
-    """The message that a result becomes; it answers `call` by the id that the call is written with."""
+    """The message for a result; it names `call` by the id that the call is written with."""
     notes, call_notes = piece.extra.get("openai", {}), call.extra.get("openai", {})
     content: Any = display.decode(piece.body)
     if notes.get("parsed"):
@@ -228,14 +228,14 @@ def _chat_message(role: str, pieces: Sequence[Piece], pictures: Sequence[dict[st
 
 
 def _reasoning_field(piece: Piece) -> str:
-    """The field in which a server sent the reasoning of a block of thinking; empty for another's."""
+    """The field in which a server sent a thinking block's reasoning; empty if none did."""
     signature = text_in(piece.extra, "signature")
     field = signature.removeprefix(CHAT_SIGNATURE)
     return field if field in REASONING and field != signature else ""
 
 
 def _content_part(piece: Piece) -> Iterator[dict[str, Any]]:
-    """The part of a message's content that a piece becomes; none for what has no place here."""
+    """The part of a message's content for a piece; none if this form has no place for it."""
     form = piece.extra.get("openai", {}).get("part", {})
     if piece.kind not in ("image", "document", "other", "thinking"):
         yield {**text(display.decode(piece.body)), **form}
@@ -244,7 +244,7 @@ def _content_part(piece: Piece) -> Iterator[dict[str, Any]]:
 
 
 def _media_part(block: dict[str, Any], form: dict[str, Any] = {}) -> dict[str, Any] | None:
-    """The part for a picture or a document; None for what has no place here."""
+    """The part for a picture or document; None if this form has no place for it."""
     match block:
         case {"type": "image", "source": dict(source)} if (url := elements.image_url(source)) is not None:
             return _image_part(url, form)
@@ -269,7 +269,7 @@ def _call(piece: Piece) -> dict[str, Any]:
 
 
 def _shortest(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """Content of one text as that text: not all servers take a list."""
+    """A list of one text as that text, since not all servers take a list."""
     return parts[0]["text"] if len(parts) == 1 else parts
 
 

@@ -28,10 +28,12 @@ Form = Literal["messages", "chat", "responses"]
 
 
 def convert(request: Mapping[str, Any], source: Form, target: Form) -> Converted:
-    """A request in another form, with what it lost. From one of OpenAI's forms to the other it goes by way of the
-    Messages API; a loss of the second half names its place there, behind `messages API: `.
+    """A request in another form, with its losses.
 
-    Raises: BadInput for what is no request, or no form.
+    Between OpenAI's two forms it goes by way of the Messages API: losses on the second half have a path in that form,
+    after `messages API: `.
+
+    Raises: BadInput if it is not a request, or there is no such form.
     """
     readers = {"messages": lambda value: Converted(dict(value)), "chat": from_chat, "responses": from_responses}
     writers = {"messages": lambda value: Converted(dict(value)), "chat": to_chat, "responses": to_responses}

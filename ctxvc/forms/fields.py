@@ -1,4 +1,4 @@
-"""The fields of a request of the Messages API, as a conversion takes them apart and puts them together."""
+"""The fields of a Messages API request: what the conversions to and from OpenAI's two forms share."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ctxvc.forms.elements import text
 from ctxvc.forms.losses import Place
 from ctxvc.forms.values import text_in
 
-#: Fields that all forms of a request have under this name, and with this meaning.
+#: Fields with the same name and meaning in all forms.
 SAME = ("model", "temperature", "top_p", "stream")
-#: Fields of a request in either of OpenAI's forms that stand in one of the Messages API in some way, and the reverse.
+#: Fields of OpenAI's forms that have a counterpart in the Messages API, and the reverse.
 TAKEN_FROM_OPENAI = (*SAME, "tools", "tool_choice", "parallel_tool_calls")
 TAKEN = (*SAME, "system", "messages", "tools", "tool_choice", "max_tokens", "output_config")
 
-#: Whose reasoning a thinking block has that came from a server of OpenAI's forms: the signature begins with one of
-#: these. No other provider takes it back.
+#: The beginnings of the signature of a thinking block with reasoning from a server of OpenAI's forms. No other provider
+#: takes it back.
 CHAT_SIGNATURE = "openai.chat:"
 RESPONSES_SIGNATURE = "openai.responses:"
 
 
 def without_foreign(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Messages of the Messages API without the reasoning of servers of OpenAI's forms, which it cannot take."""
+    """The messages without reasoning from servers of OpenAI's forms, which the Messages API does not take."""
     return [own for message in messages if (own := _without_foreign(message))["content"]]
 
 
@@ -46,7 +46,7 @@ def _is_foreign(block: Mapping[str, Any]) -> bool:
 
 
 def check(request: object, conversation: str) -> None:
-    """Raises: BadInput for what is no request with such a conversation."""
+    """Raises: BadInput if this is no request with a list `conversation`."""
     if not isinstance(request, Mapping) or not isinstance(request.get(conversation), list):
         raise BadInput(
             f"not a request: {conversation} is no list", hint="pass the arguments of a call, as the client takes them"
@@ -54,7 +54,7 @@ def check(request: object, conversation: str) -> None:
 
 
 def blocks(content: Any, place: Place) -> Iterator[tuple[dict[str, Any], Place]]:
-    """The blocks of a message's or result's content, each with its place; a string is one block of text."""
+    """The blocks of a content, each with its place; a string is one text block."""
     if isinstance(content, str):
         yield {"type": "text", "text": content}, place
     elif isinstance(content, list):
@@ -81,7 +81,7 @@ _KINDS: Mapping[Role, Collection[str]] = {
 def prompt_of(request: Mapping[str, Any], top: Place) -> formats.Prompt:
     """The prompt in a request of the Messages API, without empty texts; the `block` of a piece is its path there.
 
-    What has no place in a message of its role is lost.
+    A part that a message of its role cannot have is lost.
     """
     system = []
     for block, place in blocks(request.get("system"), top.at("system")):
@@ -132,10 +132,10 @@ def _pieces(number: int, role: Role, content: Any, place: Place) -> Iterator[Pie
 
 
 def settings(request: Mapping[str, Any], top: Place, *, limit: str, function: str) -> dict[str, Any]:
-    """The settings that OpenAI's two forms share, for those of a request of the Messages API.
+    """The settings of a Messages API request in the fields that OpenAI's two forms share.
 
-    `limit` is the form's name for `max_tokens`. The name of a tool that is to be called stands in an object `function`,
-    unless that is empty.
+    `limit` is the form's name for `max_tokens`. `function` names the object around the name of a forced tool; empty for
+    none.
     """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     match choice := request.get("tool_choice"):
@@ -162,9 +162,9 @@ def from_settings(
     system: Sequence[dict[str, Any]],
     tool: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """The settings, `system` and tools of a request of the Messages API, for those of one in either of OpenAI's forms.
+    """The settings, `system` and tools for the Messages API from a request in either of OpenAI's forms.
 
-    `limits` are the form's names for `max_tokens`: the first that is set counts. `tool` converts a definition.
+    `limits` are the form's names for `max_tokens`: the first one set counts. `tool` converts a definition.
     """
     value = {name: request[name] for name in SAME if request.get(name) is not None}
     choice: dict[str, Any] = {}
@@ -196,7 +196,7 @@ def from_settings(
 
 
 def objects(request: Mapping[str, Any], name: str, place: Place) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects in a list of the request, each with its place in it; what is none is lost."""
+    """The objects in a list of the request, each with its index; other values are lost."""
     values = request.get(name)
     if not isinstance(values, list):
         if values is not None:
@@ -212,7 +212,7 @@ def objects(request: Mapping[str, Any], name: str, place: Place) -> Iterator[tup
 def reply(
     source: Mapping[str, Any], content: list[dict[str, Any]], stop: str | None, counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A message of the Messages API with this content, under the id and the model that `source` names."""
+    """A message of the Messages API with this content, and with the id and model of `source`."""
     return {
         "id": text_in(source, "id"),
         "type": "message",
@@ -224,12 +224,12 @@ def reply(
     }
 
 
-#: What a call's arguments, as they were written, become in its `input`.
+#: Makes a call's `input` from the text of its arguments.
 ReadArguments = Callable[[str], Any]
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """The object in a call's arguments; what is no JSON object stands under `arguments`."""
+    """The JSON object in a call's arguments; any other text as an object with it under `arguments`."""
     body = display.encode(text)
     return wire.arguments(body, "txt" if wire.parsed(body, dict) is None else "json")
 
@@ -237,7 +237,7 @@ def read_arguments(text: str) -> dict[str, Any]:
 def call(
     name: str, call_id: str, arguments: Any, place: Place, to_input: ReadArguments = read_arguments
 ) -> dict[str, Any]:
-    """The call of the Messages API."""
+    """The Messages API's `tool_use` block."""
     text = arguments if isinstance(arguments, str) else wire.compact(arguments).decode()
     if text and wire.parsed(display.encode(text), dict) is None:
         place.change("an object with the text under `arguments`")
@@ -250,7 +250,7 @@ def stop_sequences(value: Any) -> list[str]:
 
 
 def effort(config: Any, place: Place) -> str:
-    """The word in a request's settings for how hard the model is to think; empty where they do not say."""
+    """The reasoning effort in a request's settings; empty if they name none."""
     if isinstance(config, dict) and isinstance(word := config.get("effort"), str):
         place.drop_except(config, "effort")
         return word
@@ -259,12 +259,12 @@ def effort(config: Any, place: Place) -> str:
     return ""
 
 
-#: What a document is called that has no title.
+#: The name of a document without a title.
 FILE_NAME = "document.pdf"
 
 
 def content_blocks(content: Any, place: Place) -> Iterator[dict[str, Any]]:
-    """The blocks of the Messages API for the content of a message or result in either of OpenAI's forms."""
+    """The Messages API's blocks for the content of a message or result in either of OpenAI's forms."""
     for part, at in blocks(content, place):
         yield from _content_block(part, at)
 
@@ -300,7 +300,7 @@ def _content_block(part: dict[str, Any], place: Place) -> Iterator[dict[str, Any
 
 
 def _document(url: str, file: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The document block of the Messages API for a file that a request has within it; None for any other file."""
+    """The Messages API's document block for a file given in base64; None for any other file."""
     source = elements.image(url)["source"]
     if source["type"] != "base64":
         return None

@@ -1,4 +1,4 @@
-"""The interface of a provider's form of requests and replies, and which form a request has."""
+"""The interface of a provider's form of requests and replies, and the form of a request by its path."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ctxvc.errors import BadInput
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A request's body, read.
+    """What a request sends to the model.
 
-    `system` and `tools` are Messages API values. `messages` are the conversation's JSON values as they came, in order
-    and without instructions that became `system`; `prints` has a fingerprint of each, equal for two spellings of one
-    message, as of a reply and its repetition in a later request. `continues` names the server's own record of the
-    conversation that the messages go on from; empty where they are all of it.
+    `system` and `tools` are Messages API values. `messages` are the conversation's JSON values, unchanged and in order,
+    without instructions that became `system`. `prints` has a fingerprint of each, equal for two spellings of one
+    message, such as a reply and its repetition in a later request. `continues` is the id of the server's own record of
+    the earlier conversation; empty if the messages are all of it.
     """
 
     model: str
@@ -35,9 +35,9 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """A model's answer to a request.
 
-    `messages` are JSON values as a later request repeats them, with their `prints`. `usage` counts as the Messages API
-    does: `input_tokens` are those that no cache had. `stop` is that API's word for why it ended. One that is not
-    `complete` broke off; `error` is what the provider reported instead of going on.
+    `messages` are JSON values as a later request repeats them, with their `prints`. `usage` and `stop` are the Messages
+    API's: `input_tokens` exclude cached input. A reply that is not `complete` broke off; `error` is what the provider
+    reported.
     """
 
     messages: tuple[Any, ...]
@@ -51,7 +51,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the reply that a message belongs to; nothing of any other message."""
+    """The facts about the reply that a message belongs to; all empty for any other message."""
 
     reply: str = ""
     model: str = ""
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     time: str = ""
 
     def message(self, role: Role, parts: Iterable[Part], key: str = "") -> Message:
-        """The message with these parts, of the reply if there is one."""
+        """The message with these parts and facts."""
         return Message(
             role=role,
             parts=tuple(parts),
@@ -72,9 +72,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edit(NamedTuple):
-    """What changes in a message: items that left, items that show another text, and texts behind it all.
+    """The changes of a message: items to drop, items to replace by a text, and texts to append.
 
-    Calls and thinking leave or stay as they are: no text stands in their place.
+    Calls and thinking are only ever dropped, never replaced.
     """
 
     dropped: Collection[int] = ()
@@ -95,7 +95,7 @@ class Reader(Protocol):
     """Reads the messages of one conversation, in order."""
 
     def messages(self, values: Sequence[Any], reply: Reply | None = None) -> list[Message]:
-        """The messages for JSON values of a prompt, or of a `reply`. Values that are not messages are left out."""
+        """The messages for JSON values of a prompt or a `reply`, without values that are no messages."""
         ...
 
 
@@ -105,11 +105,11 @@ class Form(Protocol):
     NAME: str
 
     def prompt(self, body: bytes) -> Prompt:
-        """The prompt in the body of a request. Raises: BadInput."""
+        """The prompt in a request's body. Raises: BadInput."""
         ...
 
     def reply(self, answer: bytes, *, stream: bool) -> Reply:
-        """The reply in an answer, which is a JSON value or a stream of events and may be incomplete.
+        """The reply in an answer: a JSON value, or a stream of events, which may be incomplete.
 
         Raises: BadInput if it has no reply.
         """
@@ -117,20 +117,20 @@ class Form(Protocol):
 
     def reader(self) -> Reader: ...
 
-    # A message is one of `Prompt.messages`; what it consists of are items, whose numbers depend on it alone.
+    # A message is one of `Prompt.messages`. It consists of items, whose numbers depend on this message alone.
 
     def layout(self, message: Any) -> list[int]:
-        """The item that each part of the message comes from, in the order in which the reader gives the parts."""
+        """The number of the item that each part of the message comes from, in the order of the reader's parts."""
         ...
 
     def role(self, message: Any) -> Literal["user", "assistant", "result", "system"]:
-        """Who a message is from; `result` in forms that have each result as a message."""
+        """The author of a message; `result` only in forms in which each result is a message."""
         ...
 
     def edited(self, message: Any, edit: Edit) -> Any | None:
-        """The message with the edit applied, or None if nothing but thinking is left of it.
+        """The message with the edit applied, or None if only thinking is left.
 
-        A message without items is returned unchanged. The result shares with `message` what did not change.
+        A message without items is returned unchanged. Unchanged values are shared with `message`.
         """
         ...
 
@@ -139,22 +139,22 @@ class Form(Protocol):
         ...
 
     def results(self, message: Any | None, answers: Sequence[Answer]) -> list[Any]:
-        """The messages to send after a reply some of whose calls we answered: our results, before the client's own
-        `message`."""
+        """The messages that follow a reply with calls that we answered: our results, then the client's `message`."""
         ...
 
     def tool(self, definition: dict[str, Any]) -> Any:
-        """The definition in this form of a tool of the Messages API with a name, a description and a schema."""
+        """This form's definition of a Messages API tool that has a name, a description and a schema."""
         ...
 
     def spliced(
         self, body: bytes, messages: Sequence[int | Any], tools: Sequence[dict[str, Any]], *, lasting: int = 0
     ) -> bytes:
-        """The request's body with other messages, and with more tools (Messages API) after its own.
+        """The request's body with other messages, and with more tools (Messages API) after its own; all other bytes
+        stay.
 
-        A message is the number of one of the body's `Prompt.messages`, whose bytes are kept, or a new value. All other
-        bytes of the body stay. The first `lasting` messages are unlikely to change with the next edit: a mark for the
-        provider's cache may go there. Takes time linear in the body's length.
+        A message is a new value, or the number of one of the body's `Prompt.messages`, whose bytes are kept. The first
+        `lasting` messages are unlikely to change with the next edit: a mark for the provider's cache may go after them.
+        Takes time linear in the body's length.
 
         Raises: BadInput if the messages cannot be located, as in a body with a repeated name.
         """
@@ -162,10 +162,10 @@ class Form(Protocol):
 
 
 class Call(NamedTuple):
-    """A request to a model's API, by its path: `path` is as the API has it, as in `/v1/responses`.
+    """A request to a model's API: `path` is the API's own, such as `/v1/responses`.
 
-    `form` is the module of its form; empty where no reply comes, as for a count. `model` is empty where the path does
-    not have it.
+    `form` is the module of its form; empty if the answer is no reply, as for a count. `model` is empty if the path does
+    not name it.
     """
 
     provider: str
@@ -174,7 +174,7 @@ class Call(NamedTuple):
     model: str
 
 
-#: A row a form: its module, whose API has it, and the end of the paths of calls; `other` marks those without a reply.
+#: A row a form: its module, its provider, and the end of the paths of its calls; `other` marks calls without a reply.
 _FORMS = (
     ("anthropic", "anthropic", r"/v1/messages(?P<other>/count_tokens)?$"),
     ("chat", "openai", r"/chat/completions$"),
@@ -187,7 +187,7 @@ _FORMS = (
 
 
 def call(path: str) -> Call | None:
-    """The call of a model that a request to this path, without a query, is; None for any other request."""
+    """The model call that a request to this path (without query) makes; None for any other request."""
     for module, provider, end in _FORMS:
         if match := re.search(end, path):
             groups = match.groupdict()
@@ -197,7 +197,7 @@ def call(path: str) -> Call | None:
 
 
 def of(path: str) -> Form | None:
-    """The form of requests to a path, without a query; None for one that is no call of a model."""
+    """The form of requests to a path (without query); None if they are no model calls."""
     own = call(path)
     return cast(Form, import_module(f"ctxvc.forms.{own.form}")) if own and own.form else None
 
@@ -214,7 +214,7 @@ def json_object(data: bytes, subject: str) -> dict[str, Any]:
 
 
 def messages_of(converted: Iterable[Message | str]) -> list[Message]:
-    """The converted messages, without the texts that say why there is none."""
+    """The converted messages, without the reasons given for values that are none."""
     return [message for message in converted if isinstance(message, Message)]
 
 

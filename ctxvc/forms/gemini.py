@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part, Role
+from ctxvc.core.recording.usage import sound
 from ctxvc.errors import BadInput
 from ctxvc.forms import sse
 from ctxvc.forms.form import Prompt, Reply, facts, json_object
@@ -18,13 +19,14 @@ __all__ = ["NAME", "edited", "layout", "own", "prompt", "reader", "reply", "resu
 
 NAME = "gemini"
 
+_COUNTS = ("promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
 _STOPS = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens"}
-#: Beginnings of texts that Gemini CLI puts in with the role of the user.
+#: The beginnings of texts that Gemini CLI adds under the role of the user.
 _CLIENTS = ("<session_context>", "<hook_context>", "This is the Gemini CLI")
 
 
 def prompt(body: bytes) -> Prompt:
-    """Raises: BadInput."""
+    """The prompt in a request's body. Raises: BadInput."""
     request = json_object(body, "the request")
     contents = request.get("contents")
     contents = [contents] if isinstance(contents, dict) else contents
@@ -42,7 +44,7 @@ def prompt(body: bytes) -> Prompt:
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
-    """The first candidate counts. A stream without events is an array of its pieces. Raises: BadInput."""
+    """The first candidate of an answer as the reply; a body may be an array of pieces. Raises: BadInput."""
     pieces = [event for _, event in sse.events(answer)] if stream else objects(_values(answer))
     content: list[dict[str, Any]] = []
     model = reply_id = reason = error = ""
@@ -73,9 +75,9 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
 
 
 class _Reader:
-    """A reply's calls have no ids; a client makes them up for its next request. Here an id tells what its call asks.
+    """Gives calls ids, which replies lack and clients make up for the next request: ours depend on the call alone.
 
-    A result finds its call by the client's id, where the call has it by then, else by its tool.
+    A result is matched to its call by the client's id if the call has one by then, else by the tool.
     """
 
     def __init__(self) -> None:
@@ -128,7 +130,7 @@ class _Reader:
         return tuple(parts)
 
     def _with_id(self, item: dict[str, Any]) -> dict[str, Any]:
-        """A result with the id that its call has here; any other part as it is."""
+        """A result with our id of its call; any other part unchanged."""
         match item:
             case {"functionResponse": dict(response)}:
                 name = text_of(response.get("name"))
@@ -140,7 +142,7 @@ class _Reader:
         return item
 
     def _id(self, name: str, arguments: bytes, original_id: str) -> str:
-        """An id for a call, the same in each request that has it."""
+        """The id of a call, the same in every request that repeats it."""
         stem = f"{name}-{digest([name, arguments.hex()]).hex()[:8]}"
         number = self._count[stem] = self._count.get(stem, 0) + 1
         own = stem if number == 1 else f"{stem}-{number}"
@@ -150,12 +152,11 @@ class _Reader:
         return own
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def fingerprint(content: Any) -> bytes:
-    """Equal for a reply and the same as a later request repeats it, with its thoughts or without."""
+    """A checksum that a reply shares with its repetition in a later request, with its thoughts or without."""
     if not isinstance(content, dict):
         return digest(content)
     parts: list[dict[str, Any]] = []
@@ -165,18 +166,21 @@ def fingerprint(content: Any) -> bytes:
     return digest([content.get("role", "user"), parts])
 
 
-def usage(tokens: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
+def usage(tokens: Any, names: Sequence[str] = _COUNTS) -> dict[str, int]:
+    """Token counts under the Messages API's names: `input_tokens` exclude cached input, output includes thoughts.
+
+    `names` are the fields with the tokens of the prompt, of its cached part, of the answer and of thoughts.
+    """
     fields = tokens if isinstance(tokens, dict) else {}
-    names = ("promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    sent, cached, answered, thought = (fields[name] if type(fields.get(name)) is int else 0 for name in names)
-    cached = min(max(cached, 0), max(sent, 0))
+    counts = sound({name: fields[name] for name in names if type(fields.get(name)) is int})
+    sent, cached, answered, thought = (counts.get(name, 0) for name in names)
+    cached = min(cached, sent)
     totals = {"input_tokens": sent - cached, "cache_read_input_tokens": cached, "output_tokens": answered + thought}
     return {name: count for name, count in totals.items() if count > 0}
 
 
 def _join(parts: list[dict[str, Any]], item: dict[str, Any]) -> None:
-    """Adds a part; the text of a stream's next piece goes on where the newest part's ends."""
+    """Adds a part; a text that continues the newest part is joined to it."""
     newest = parts[-1] if parts else {}
     goes_on = set(item) <= {"text", "thought"} and "text" in newest and newest.get("thought") == item.get("thought")
     if goes_on and isinstance(item.get("text"), str) and isinstance(newest["text"], str):
@@ -186,7 +190,7 @@ def _join(parts: list[dict[str, Any]], item: dict[str, Any]) -> None:
 
 
 def _values(answer: bytes) -> list[Any]:
-    """The pieces of an answer that is no stream of events: one, or an array that may be cut."""
+    """The pieces of a body: the one value, or the items of an array, which may be cut off."""
     try:
         value = wire.parse(answer)
     except ValueError as error:
@@ -212,7 +216,7 @@ def _tools(request: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def result_parts(content: Any) -> list[Part]:
-    """The results in a `content`; pictures in one or behind it are in it, as the host hands over what a tool read."""
+    """The results in a `content`, each with the pictures inside and after it, which are what the tool read."""
     if isinstance(content, str):
         return []
     answers: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []

@@ -1,5 +1,5 @@
-"""Edits of Gemini's contents, each a message here. An item is a part, by its number; media behind a result, which the
-tool read, are of the result's item.
+"""Edits of Gemini's contents, each a message here. An item is a part, by its number; media after a result, which its
+tool read, belong to the result's item.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _SIGNATURE = "thoughtSignature"
 
 
 def layout(message: Any) -> list[int]:
-    """A result is taken for one of a call before it, whose id it need not have."""
     values = _values(message)
-    heard = [place for place, number in enumerate(_numbers(values)) if place == number and _is_part(values[place])]
+    places = [place for place, number in enumerate(_numbers(values)) if place == number and _is_part(values[place])]
     if role(message) == "assistant":
-        return heard
-    return sorted(heard, key=lambda place: not _is_result(values[place]))
+        return places
+    # The reader gives results first. Each counts as a part, although it may lack the id of its call.
+    return sorted(places, key=lambda place: isinstance(values[place], str) or "functionResponse" not in values[place])
 
 
 def role(message: Any) -> Literal["user", "assistant", "result", "system"]:
@@ -49,7 +49,7 @@ def own(texts: Sequence[str]) -> Any:
 
 
 def results(message: Any | None, answers: Sequence[Answer]) -> list[Any]:
-    """An id that the reader gave a call, as the model gives none, is not sent."""
+    """Our results before the client's message. Ids that the reader made up are not sent."""
     if not answers:
         return [] if message is None else [message]
     ours = [{"functionResponse": _response(answer)} for answer in answers]
@@ -70,7 +70,7 @@ def spliced(
     *,
     lasting: int = 0,  # noqa: ARG001 - there are no marks
 ) -> bytes:
-    """More functions are added to the newest declarations."""
+    """The body with other messages; functions are added to the last list of declarations."""
     request = splice.opened(body)
     elements = list(map(splice.element, messages))
     if request.begins("contents", "{"):
@@ -82,13 +82,13 @@ def spliced(
 
 
 def items(content: Any) -> list[dict[str, Any]]:
-    """The parts of a `content`, which may be a text, a part or a list of both."""
+    """The parts of a `content`: a text, a part, or a list of both."""
     values = content if isinstance(content, list) else [content]
     return [{"text": value} if isinstance(value, str) else value for value in values if isinstance(value, (str, dict))]
 
 
 def media_block(media: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Messages API's block for a picture or a PDF; None for what is neither."""
+    """The Messages API's block for a picture or a PDF; None for anything else."""
     match media:
         case {"mimeType": str(kind), "data": str(data)} if data and (
             kind.startswith("image/") or kind == "application/pdf"
@@ -98,7 +98,7 @@ def media_block(media: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _values(message: Any) -> list[Any]:
-    """A message's parts as they came."""
+    """The parts of a message; those in a list unchanged."""
     content = message.get("parts") if isinstance(message, dict) else None
     return content if isinstance(content, list) else items(content)
 
@@ -121,16 +121,12 @@ def _numbers(values: Sequence[Any]) -> list[int]:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether the reader makes a part of it."""
+    """Whether the reader makes a part of a value."""
     if not isinstance(value, dict):
         return isinstance(value, str) and bool(value)
     if "functionResponse" in value:
         return isinstance(value["functionResponse"], dict)
     return value.get("text") != "" or _is_call(value)
-
-
-def _is_result(value: Any) -> bool:
-    return isinstance(value, dict) and "functionResponse" in value
 
 
 def _is_call(value: Any) -> bool:
@@ -145,7 +141,7 @@ def _is_thought(value: Any) -> bool:
 
 
 def _showing(value: Any, text: str) -> dict[str, Any]:
-    """A part that shows another text; its signature stays, and whether the call failed."""
+    """The part with another text; it keeps its signature, and whether the call failed."""
     fields = value if isinstance(value, dict) else {}
     match fields:
         case {"functionResponse": dict(result)}:
@@ -169,7 +165,7 @@ def _response(answer: Answer) -> dict[str, Any]:
 
 
 def _declared(request: splice.Object, functions: Sequence[Any]) -> list[splice.Change]:
-    """The change that adds functions to a request's tools."""
+    """The changes that add functions to a request's tools."""
     if not functions:
         return []
     for place in reversed(splice.places(request, "tools") if request.begins("tools", "[") else []):

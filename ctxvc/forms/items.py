@@ -1,7 +1,7 @@
-"""Items of OpenAI's Responses API, as Codex records them, → parts, without loss; and whose words they are.
+"""Items of OpenAI's Responses API, as Codex records them, → parts with their origins, without loss.
 
-Fields that only that form has go to `extra["openai"]`: `item` is the type of an item that the part's kind does not
-imply (it implies a message, a function call, its output), and the others are the item's own fields.
+Fields that only this form has go to `extra["openai"]`: `item` is the item's type, unless the part's kind implies it (a
+message, a function call or its output), and the others are the item's own fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ctxvc.core.ledger.wire import without
 from ctxvc.forms import elements
 from ctxvc.forms.values import text_in
 
-#: How the texts begin and end that Codex puts in with role user, lower case; an empty end asks for nothing.
+#: The beginnings and ends of texts that Codex adds under the role of the user, in lower case; empty for any end.
 _CLIENT_MARKS: tuple[tuple[str, str], ...] = (
     ("# agents.md instructions", "</instructions>"),
     ("<user_instructions>", "</user_instructions>"),
@@ -52,7 +52,7 @@ _CLIENT_STARTS = tuple(start for start, _ in _CLIENT_MARKS)
 
 #: Types of items with a content.
 MESSAGES = frozenset({"message", "agent_message", "inter_agent_communication"})
-#: Where a call keeps its arguments, by the item's type; a call without a name of its own is named after its type.
+#: The field with a call's arguments, by the item's type. A call without a name is named after its type.
 ARGUMENTS = {
     "function_call": "arguments",
     "custom_tool_call": "input",
@@ -65,7 +65,7 @@ ARGUMENTS = {
 
 
 def identity(item: Mapping[str, Any]) -> Hashable:
-    """Equal for an item and its repetition, which may have lost its metadata."""
+    """A key that an item shares with its repetition, which may lack its metadata."""
     kind = text_in(item, "type")
     if kind != "message":
         return kind, text_in(item, "call_id") or wire.compact(item)
@@ -77,7 +77,7 @@ def identity(item: Mapping[str, Any]) -> Hashable:
 
 
 def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
-    """The role and parts of a Responses item; an unknown kind or shape is kept verbatim."""
+    """The role and parts of an item; one of an unknown kind or shape is kept verbatim."""
     kind = text_in(item, "type")
     if kind in MESSAGES:
         return _message(item)
@@ -94,7 +94,7 @@ def converted(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
 
 
 def _piece_identity(piece: Any) -> Hashable:
-    """A text itself, or the digest of anything else, so that no image stays in memory."""
+    """A piece's text, or the digest of any other piece, so that no image stays in memory."""
     text = piece.get("text") if isinstance(piece, dict) else None
     return text if isinstance(text, str) else hashlib.sha256(wire.compact(piece)).digest()
 
@@ -111,7 +111,7 @@ def _message(item: dict[str, Any]) -> tuple[Role, tuple[Part, ...]]:
         role = "system"
     role_field = {} if native in ("user", "assistant", None) else {"role": native}
     if not isinstance(content, list):
-        # A bare string says the same as a list with one text.
+        # A bare string means the same as a list with one text.
         content = [{"type": _text_type(role), "text": content} if isinstance(content, str) else content]
     parts = []
     for value, origin in zip(content, _origins(item, role, content), strict=True):
@@ -134,7 +134,7 @@ def _origins(item: dict[str, Any], role: Role, content: list[Any]) -> list[Origi
 
 
 def _origin(value: Any, kind: object) -> Origin:
-    """The maker of a piece of user content: by its `kind` in newer rollouts, by its marks in older ones."""
+    """Who made a piece of user content: by its `kind` in newer rollouts, by its marks in older ones."""
     if isinstance(kind, str) and kind not in ("", "unknown"):
         return "human" if kind.startswith("user.") else "client"
     text = value.get("text") if isinstance(value, dict) else None
@@ -142,7 +142,7 @@ def _origin(value: Any, kind: object) -> Origin:
 
 
 def is_clients(text: str) -> bool:
-    """Whether a text has the marks of those that Codex puts in."""
+    """Whether a text has the marks of one that Codex added."""
     start, end = text[:200].lstrip().lower(), text[-200:].rstrip().lower()
     if not start.startswith(_CLIENT_STARTS):
         return False
@@ -150,7 +150,7 @@ def is_clients(text: str) -> bool:
 
 
 def _content_part(value: Any, role: Role, origin: Origin, openai: dict[str, Any]) -> Part:
-    """A part for a piece of content; `openai` has the other fields of its item."""
+    """The part for a piece of content; `openai` has the other fields of its item."""
     match value:
         case {"type": "input_text" | "output_text" | "text" as kind, "text": str(text)}:
             fields = without(value, "text") if kind != _text_type(role) else without(value, "type", "text")
@@ -218,7 +218,7 @@ def _result(item: dict[str, Any], kind: str, call: str) -> Part:
 
 
 def _blocks(output: list[Any]) -> list[dict[str, Any]] | None:
-    """Content blocks of the Messages API for the pieces of an output; None if one of them is unknown."""
+    """The Messages API's blocks for the pieces of an output; None if a piece is of an unknown type."""
     blocks: list[dict[str, Any]] = []
     for value in output:
         match value:

@@ -1,4 +1,4 @@
-"""What a conversion could not carry, by the place where it stood."""
+"""What a conversion loses, by its path in the source."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ctxvc.forms import elements
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A part of the source that the other form has no place for.
+    """A value of the source that the other form has no place for.
 
-    `path` is where it stood, as in `messages[3].content[0].title`. `change` says what stands in its place, and is empty
-    where nothing does.
+    `path` is its path in the source, such as `messages[3].content[0].title`. `change` says what replaces it; empty if
+    nothing does.
     """
 
     path: str
@@ -25,14 +25,14 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class Converted(msgspec.Struct, frozen=True):
-    """A request or reply in another form, and what it lost on the way."""
+    """A request or reply in another form, and its losses."""
 
     value: dict[str, Any]
     losses: tuple[Loss, ...] = ()
 
 
 class Place:
-    """A place in the source of a conversion: what is lost there is noted in the list that all its places share."""
+    """A place in the source of a conversion. All places of a source collect its losses in one list."""
 
     def __init__(self, losses: list[Loss], path: str = "") -> None:
         self._losses = losses
@@ -46,20 +46,20 @@ class Place:
         return Place(self._losses, path)
 
     def drop(self) -> None:
-        """Nothing stands for what is here."""
+        """Notes that this value is lost."""
         self._losses.append(Loss(self.path))
 
     def change(self, change: str) -> None:
-        """Something else stands for what is here."""
+        """Notes that something else replaces this value."""
         self._losses.append(Loss(self.path, change))
 
     def drop_except(self, value: Mapping[Any, Any], *carried: str) -> None:
-        """Nothing stands for the fields that say something, but for those that were `carried`."""
+        """Notes that the non-empty fields of this object are lost, except those `carried`."""
         self._losses += _fields(self.path, value, carried)
 
 
 def lost_fields(piece: Piece, carried: Collection[str] = ()) -> Iterator[Loss]:
-    """The fields of a block's own that OpenAI's forms do not have, but for those that were `carried`."""
+    """The fields of a block that OpenAI's forms do not have, except those `carried`."""
     is_block = piece.ext == "json" and piece.kind in ("image", "document")
     fields = (wire.parsed(piece.body, dict) or {}) if is_block else piece.extra
     yield from _fields(piece.block, fields, (*carried, *FOREIGN))
@@ -71,7 +71,7 @@ def lost_in_item(path: str, item: Mapping[str, Any]) -> Iterator[Loss]:
 
 
 def lost_tools(tools: Any, written: Collection[str] = ()) -> Iterator[Loss]:
-    """The tools that are no functions, unless their type is one of `written`, and fields that a function lacks."""
+    """The tools that are no functions and of no type in `written`, and the fields that a function lacks."""
     for number, tool in enumerate(tools or ()):
         if elements.function(tool) is None and tool.get("type") not in written:
             yield Loss(f"tools[{number}]")
@@ -81,12 +81,12 @@ def lost_tools(tools: Any, written: Collection[str] = ()) -> Iterator[Loss]:
 
 
 def _fields(path: str, value: Mapping[Any, Any], carried: Collection[str]) -> Iterator[Loss]:
-    """The fields that say something, but for those that were `carried` and marks of the provider's cache."""
+    """The non-empty fields, except those `carried` and marks of the provider's cache."""
     for name, field in value.items():
         if name not in carried and name != "cache_control" and field not in (None, [], {}):
             yield Loss(f"{path}.{name}" if path else str(name))
 
 
-#: What an image or document keeps of its own in every form.
+#: Fields of an image or document that every form carries.
 MEDIA_FIELDS = frozenset({"type", "source", "title"})
 _TOOL_FIELDS = frozenset({"name", "description", "strict", "input_schema", "type", "function", "custom"})

@@ -1,4 +1,4 @@
-"""The Responses API's requests and replies. Neighbouring items of the model's are one message here."""
+"""The Responses API's requests and replies. Consecutive items of the model are one message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from ctxvc.core.ledger.block import Message
 from ctxvc.errors import BadInput
-from ctxvc.forms import elements, sse, usage
+from ctxvc.forms import elements, sse
 from ctxvc.forms import items as native
 from ctxvc.forms.form import Facts, Prompt, Reply, facts, json_object, messages_of
 from ctxvc.forms.responses_edit import edited, is_by_model, is_item, layout, own, results, role, spliced, tool
@@ -22,13 +22,13 @@ NAME = "openai-responses"
 
 
 def prompt(body: bytes) -> Prompt:
-    """Each item of the input is a message. Raises: BadInput."""
+    """The prompt in a request's body, an item a message. Raises: BadInput."""
     request = json_object(body, "the request")
     match request.get("input"):
         case str(text):
-            items: list[Any] = [{"type": "message", "role": "user", "content": text}]
-        case list(given):
-            items = given
+            items = [{"type": "message", "role": "user", "content": text}]
+        case list(items):
+            pass
         case _:
             raise BadInput("the request has no input")
     conversation = request.get("conversation")
@@ -45,14 +45,14 @@ def prompt(body: bytes) -> Prompt:
 
 
 def _added_tools(items: Sequence[Any]) -> Iterable[dict[str, Any]]:
-    """The tools that items of the input bring, as Codex sends them."""
+    """The tools in items of the input, where Codex sends some."""
     for item in objects(list(items)):
         for added in objects(item.get("tools")) if item.get("type") == "additional_tools" else ():
             yield from objects(added.get("tools")) if added.get("type") == "namespace" else [added]
 
 
 def reply(answer: bytes, *, stream: bool) -> Reply:
-    """Raises: BadInput."""
+    """The reply in an answer. Raises: BadInput."""
     response, complete, error = (
         assembled(sse.events(answer)) if stream else (json_object(answer, "the answer"), True, "")
     )
@@ -67,7 +67,7 @@ def reply(answer: bytes, *, stream: bool) -> Reply:
         prints=tuple(fingerprint([item]) for item in output),
         id=text_of(response.get("id")),
         model=text_of(response.get("model")),
-        usage=usage.of_responses(response.get("usage")),
+        usage=elements.responses_usage(response.get("usage")),
         stop="max_tokens" if cut else "tool_use" if calls else "end_turn" if complete else "",
         complete=complete,
         error=error,
@@ -82,21 +82,20 @@ class _Reader:
 
 
 def _by_model(message: Message) -> Message:
-    """A reply as the model's, whatever its items are: a summary of the server's is one, too."""
+    """A reply as the model's, even if its items are not, as in a summary by the server."""
     if message.role == "assistant":
         return message
     parts = tuple(msgspec.structs.replace(part, role="assistant", origin="model") for part in message.parts)
     return msgspec.structs.replace(message, role="assistant", parts=parts)
 
 
-def reader() -> _Reader:
-    return _Reader()
+reader = _Reader
 
 
 def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], bool, str]:
-    """The response that a stream's events make, whether it is whole, and the provider's error.
+    """The response assembled from a stream's events, whether it is complete, and the provider's error.
 
-    Raises: BadInput if there is nothing in them.
+    Raises: BadInput if the events are empty.
     """
     response: dict[str, Any] = {}
     finished: dict[int, dict[str, Any]] = {}
@@ -127,7 +126,7 @@ def assembled(events: Iterable[tuple[str, dict[str, Any]]]) -> tuple[dict[str, A
 
 
 def definition(tool: dict[str, Any]) -> dict[str, Any]:
-    """A function as a tool of the Messages API; any other kind of tool as it is."""
+    """The Messages API's tool for a function; any other kind of tool unchanged."""
     match tool:
         case {"type": "function", "name": str(), **function}:
             fields = {name: value for name, value in function.items() if name != "strict" or value}
@@ -138,7 +137,7 @@ def definition(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def grouped(items: Iterable[Any]) -> list[Any]:
-    """The items of each message: those of a reply together, every other alone."""
+    """The items of each message: a reply's together, every other item alone."""
     groups: list[Any] = []
     for by_model, run in groupby(items, is_by_model):
         together = list(run)
@@ -147,7 +146,7 @@ def grouped(items: Iterable[Any]) -> list[Any]:
 
 
 def message(group: Any, key: str, about: Facts) -> Message | str:
-    """The message of some items as one of ours, or why there is none."""
+    """The `Message` for a list of items, or the reason there is none."""
     items = [item for item in group if is_item(item)] if isinstance(group, list) else []
     if not items:
         return "it is not an item"
@@ -159,7 +158,7 @@ def message(group: Any, key: str, about: Facts) -> Message | str:
 
 
 def fingerprint(group: Any) -> bytes:
-    """Equal for items and their repetition in a later request, which has not all fields of a response."""
+    """A checksum that items share with their repetition in a later request, which lacks some fields of a response."""
     if not isinstance(group, list):
         return digest(group)
     return digest(

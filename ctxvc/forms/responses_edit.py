@@ -1,5 +1,5 @@
-"""Edits of the Responses API's items, each a message here. What is edited of an item is a piece of a message's content,
-by its number, or all of any other item.
+"""Edits of the Responses API's items, each a message here. An edit's items are the pieces of a message's content, by
+number, or any other item as a whole.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ctxvc.forms.form import Answer, Edit
 from ctxvc.forms.items import MESSAGES, converted
 from ctxvc.forms.values import text_of
 
-#: Outputs that are no text: a picture of a screen, definitions of tools.
+#: Outputs that cannot be text: pictures of a screen, definitions of tools.
 _NO_TEXT = frozenset({"computer_call_output", "tool_search_output"})
 _TEXTS = frozenset({"input_text", "output_text", "text"})
-#: Codex's field for its notes on an item; of those with one for each piece of its content, that of a piece of ours.
+#: Codex's field for notes on an item, and the entries of ours in those of its notes that list one for each piece.
 _NOTES = "internal_chat_message_metadata_passthrough"
 _NOTE: dict[str, Any] = {"content_item_kinds": "unknown", "content_item_metadata": {}}
 
@@ -50,7 +50,7 @@ def role(message: Any) -> Literal["user", "assistant", "result", "system"]:
 
 
 def edited(message: Any, edit: Edit) -> Any | None:
-    """Where an output can be no text, it stays as it is in the place of another text."""
+    """The message with the edit applied, or None; an output that cannot be text is not replaced."""
     if not any(edit) or not layout(message):
         return message
     if _kind(message) in MESSAGES:
@@ -90,7 +90,7 @@ def spliced(
     *,
     lasting: int = 0,  # noqa: ARG001 - there are no marks
 ) -> bytes:
-    """Reasoning leaves with the item that it belongs to, which is the next one that is none."""
+    """The body with other messages; reasoning leaves with its item, which is the next one that is not reasoning."""
     request = splice.opened(body)
     if request.begins("input", '"'):
         span = request.members["input"]
@@ -131,7 +131,7 @@ def _head(text: bytes) -> _Head:
 
 
 def _consistent(own: Sequence[_Head], messages: Sequence[int | Any]) -> list[int | Any]:
-    """The messages without reasoning whose item is not behind it any more; what was alone before stays."""
+    """The messages without reasoning that lost the item after it; reasoning that never had one stays."""
     heads = [own[message] if type(message) is int else _head_of(message) for message in messages]
 
     def stays(place: int) -> bool:
@@ -148,7 +148,7 @@ def _consistent(own: Sequence[_Head], messages: Sequence[int | Any]) -> list[int
 
 
 def _following(heads: Sequence[_Head], place: int) -> int | None:
-    """The place of the next item that is no reasoning."""
+    """The index of the next item that is not reasoning."""
     return next((at for at in range(place + 1, len(heads)) if heads[at].type != "reasoning"), None)
 
 
@@ -169,7 +169,7 @@ def _edited_message(message: Mapping[str, Any], edit: Edit) -> dict[str, Any] | 
 
 
 def _piece_showing(piece: Any, text: str, kind: str) -> dict[str, Any]:
-    """A piece of a content that shows another text."""
+    """A piece of a content with another text."""
     fields = piece if isinstance(piece, dict) else {}
     own_kind = text_of(fields.get("type"))
     result = {"type": own_kind if own_kind in _TEXTS else kind, "text": text}
@@ -177,7 +177,7 @@ def _piece_showing(piece: Any, text: str, kind: str) -> dict[str, Any]:
 
 
 def _with_notes(message: dict[str, Any], count: int, edit: Edit) -> dict[str, Any]:
-    """The message with Codex's notes on its content: there is one for each piece, of which there were `count`."""
+    """The message with Codex's notes, one for each piece of its content, edited alike; `count` pieces were there."""
     notes = message.get(_NOTES)
     if not isinstance(notes, dict):
         return message
@@ -190,7 +190,7 @@ def _with_notes(message: dict[str, Any], count: int, edit: Edit) -> dict[str, An
 
 
 def _showing(item: Mapping[str, Any], text: str) -> Mapping[str, Any]:
-    """A result that shows another text, if it may be a text."""
+    """A result with another text, if its output can be text."""
     match item.get("output"):
         case _ if _kind(item) in _NO_TEXT:
             return item
@@ -202,7 +202,7 @@ def _showing(item: Mapping[str, Any], text: str) -> Mapping[str, Any]:
 
 
 def _longer(item: Mapping[str, Any], texts: Sequence[str]) -> Mapping[str, Any]:
-    """A result with more texts behind it, if it may be a text."""
+    """A result with more texts after its output, if that can be text."""
     match item.get("output"):
         case str(output):
             return {**item, "output": "\n\n".join([output, *texts])}

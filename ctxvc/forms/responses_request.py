@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt import formats
-from ctxvc.forms import fields, responses_writer, usage
+from ctxvc.forms import elements, fields, responses_writer
 from ctxvc.forms.losses import Converted, Loss, Place
 from ctxvc.forms.responses import definition
 from ctxvc.forms.responses_writer import BETWEEN
@@ -37,7 +37,7 @@ def to_responses(request: Mapping[str, Any]) -> Converted:
 def from_responses(request: Mapping[str, Any]) -> Converted:
     """The arguments of `client.messages.create` for those of `client.responses.create`.
 
-    What the server keeps of the conversation itself, as for `previous_response_id`, is lost. Raises: BadInput.
+    Conversation that only the server has, as with `previous_response_id`, is lost. Raises: BadInput.
     """
     if isinstance(request, Mapping) and isinstance(question := request.get("input"), str):
         request = {**request, "input": [{"type": "message", "role": "user", "content": question}]}
@@ -58,9 +58,9 @@ def from_responses(request: Mapping[str, Any]) -> Converted:
 
 
 def responses_reply(response: Mapping[str, Any], arguments: fields.ReadArguments = fields.read_arguments) -> Converted:
-    """The message of the Messages API for a response; `stop_reason` is None for one that did not come to its end.
+    """The Messages API's message for a response; `stop_reason` is None if it did not end by itself.
 
-    `arguments` reads those of a call, which are text there.
+    `arguments` makes a call's `input` from its arguments, which are text here.
     """
     losses: list[Loss] = []
     top = Place(losses)
@@ -77,7 +77,9 @@ def responses_reply(response: Mapping[str, Any], arguments: fields.ReadArguments
             stop = _CUT_SHORT.get(reason, "max_tokens")
         case _:
             stop = None
-    return Converted(fields.reply(response, blocks, stop, usage.of_responses(response.get("usage"))), tuple(losses))
+    return Converted(
+        fields.reply(response, blocks, stop, elements.responses_usage(response.get("usage"))), tuple(losses)
+    )
 
 
 # --- Responses → Messages
@@ -89,7 +91,7 @@ def _messages(
     marks: Sequence[str] = (),
     arguments: fields.ReadArguments = fields.read_arguments,
 ) -> list[dict[str, Any]]:
-    """The messages of the items, in the normal form. `marks` are fields of an item that are not missed."""
+    """The messages of the items, in the normal form. `marks` are fields of items whose loss is not reported."""
     return formats.normalise_anthropic(
         {"role": role, "content": blocks}
         for item, place in items
@@ -110,7 +112,7 @@ def _instructions(item: dict[str, Any], place: Place) -> list[dict[str, Any]]:
 def _converted(
     item: dict[str, Any], place: Place, marks: Sequence[str], arguments: fields.ReadArguments
 ) -> tuple[str, list[dict[str, Any]]]:
-    """The role and blocks of an item; no role for one that has no place."""
+    """The role and blocks of an item; the role is empty if the form has no place for it."""
     kind = item.get("type", "message")
     match item:
         case {"role": "user" | "assistant" as role} if kind == "message":
@@ -137,7 +139,7 @@ def _converted(
 
 
 def _thinking(item: dict[str, Any]) -> dict[str, Any] | None:
-    """Reasoning as thinking, whose signature is the item with the size of each text in its place."""
+    """Reasoning as a thinking block, whose signature is the item with each text replaced by its length."""
     texts: list[str] = []
     unfilled = dict(item)
     for name in ("summary", "content"):

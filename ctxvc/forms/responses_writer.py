@@ -1,6 +1,6 @@
 """Pieces of a prompt → a request of OpenAI's Responses API.
 
-What came as an item of this form is written as it came (`items.py` has the inverse).
+Items that were read in this form are written unchanged (`items.py` has the inverse).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ctxvc.forms.losses import MEDIA_FIELDS, Converted, Loss, lost_fields, lost_
 from ctxvc.forms.values import text_in, text_of
 
 _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
-#: Stands between the parts of one item's reasoning.
+#: Separates the parts of an item's reasoning.
 BETWEEN = "\n\n"
-#: Types of tools that the provider runs, with nothing else to tell of them.
+#: Types of tools that the provider runs.
 _OWN_TOOLS = frozenset({"web_search", "file_search", "code_interpreter", "image_generation", "local_shell", "shell"})
 
 
 def written(prompt: formats.Prompt) -> Converted:
-    """The body of a request of the Responses API, whose `instructions` are one text: other texts of the system prompt
-    are messages of the developer.
+    """The body of a Responses API request, with the first text of the system prompt as `instructions`, and further ones
+    as developer messages.
 
-    Reasoning goes back as the item that it came in; another provider's has no place here. A loss is named by a piece's
-    `block`, with the field behind it, or by `tools[3]`.
+    Reasoning returns as the item that it was read from; another provider's is lost. The path of a loss is a piece's
+    `block`, perhaps with a field after it, or `tools[3]`.
     """
     losses: list[Loss] = []
     system = prompt.system
@@ -66,7 +66,7 @@ def _message_item(role: str, content: Any, **fields: Any) -> dict[str, Any]:
 
 
 def _message(group: Sequence[Piece], losses: list[Loss]) -> Iterator[dict[str, Any]]:
-    """The items of a message: neighbouring texts and pictures are one, everything else is one of its own."""
+    """The items of a message: consecutive texts and pictures are one, everything else is an item of its own."""
     for is_content, run in groupby(group, _is_content):
         if is_content:
             yield from _content_item(list(run), losses)
@@ -99,21 +99,21 @@ def _content_item(group: Sequence[Piece], losses: list[Loss]) -> Iterator[dict[s
     role = first.get("role", {"system": "developer"}.get(group[0].role, group[0].role))
     fields = {name: value for name, value in first.items() if name not in _NOTED or name == "id"}
     if role == "assistant" and not {"id", "status"} <= fields.keys():
-        # Only an item of the API's own has parts here: a reply from elsewhere is its text.
+        # Only the API's own items have parts here: a reply from elsewhere becomes a text.
         for part in parts:
             yield _message_item(role, part.get("text") or [part], **fields)
     else:
         yield _message_item(role, parts, **fields)
 
 
-#: Notes on a part that are no fields of its item. A call's `id` is one of Chat Completions: items go without theirs.
+#: Notes on a part that are no fields of its item. `id` is a Chat Completions call's: items are sent without theirs.
 _NOTED = frozenset(
     {"role", "content", "item", "field", "part", "parts", "items", "message", "id", "call", "parsed", "output"}
 )
 
 
 def _part(piece: Piece) -> dict[str, Any] | None:
-    """The part of a message's content that a piece becomes; None for what has no place here."""
+    """The part of a message's content for a piece; None if this form has no place for it."""
     fields = _notes(piece).get("content")
     fields = fields if isinstance(fields, dict) else {}
     if piece.kind in _TEXTS:
@@ -169,7 +169,7 @@ def _output(piece: Piece) -> Any:
 
 
 def _input_part(item: Any) -> dict[str, Any] | None:
-    """The part of a message or a result for a block; None for what has no place here."""
+    """The part of a message or result for a block; None if this form has no place for it."""
     match item:
         case {"type": "text", "text": str(text)}:
             return {"type": "input_text", "text": text}
@@ -184,7 +184,7 @@ def _input_part(item: Any) -> dict[str, Any] | None:
 
 
 def _reasoning(piece: Piece) -> dict[str, Any] | None:
-    """The item of reasoning that a piece came in; None for another provider's."""
+    """The reasoning item that a piece was read from; None for another provider's."""
     notes = _notes(piece)
     if notes.get("item") != "reasoning":
         return _signed_item(display.decode(piece.body), text_in(piece.extra, "signature"))
@@ -192,7 +192,7 @@ def _reasoning(piece: Piece) -> dict[str, Any] | None:
         return item if (item := wire.parsed(piece.body, dict)) and item.get("type") == "reasoning" else None
     forms = notes["parts"] if isinstance(notes.get("parts"), list) else []
     texts = display.decode(piece.body).split(BETWEEN) if len(forms) > 1 else [display.decode(piece.body)]
-    if len(texts) != len(forms):  # the joint between two parts cannot be seen: the first takes it all
+    if len(texts) != len(forms):  # the parts cannot be told apart: the first takes all
         texts, forms = [BETWEEN.join(texts)], forms[:1]
     parts = [{**form, "text": text} for form, text in zip(forms, texts, strict=True)]
     content = [part for part in parts if part.get("type") != "summary_text"]
@@ -205,8 +205,8 @@ def _reasoning(piece: Piece) -> dict[str, Any] | None:
 
 
 def _signed_item(text: str, signature: str) -> dict[str, Any] | None:
-    """The item that a block of thinking came in, by its signature (`responses_request`); None for another's, or one
-    that was changed."""
+    """The item that a thinking block was read from, by its signature (`responses_request`); None if it is another's or
+    was changed."""
     item = wire.parsed(display.encode(signature.removeprefix(RESPONSES_SIGNATURE)), dict)
     if item is None or item.get("type") != "reasoning" or not signature.startswith(RESPONSES_SIGNATURE):
         return None

@@ -1,5 +1,5 @@
-"""A request's body with other items in its lists, of which what is not named keeps its bytes; and in named pieces, of
-which most are the same in the next request."""
+"""A request's body with other items in its lists, while all other bytes stay; and cut into named pieces, most of which
+the next request repeats."""
 
 from __future__ import annotations
 
@@ -7,35 +7,66 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ctxvc.core.ledger import wire
 from ctxvc.errors import BadInput
-from ctxvc.forms.scan import NotAnObject, Span, items, members
 
-#: An item of a list that is being made: the number of one that the list has, or a text.
+_SPACE = re.compile(rb"[ \t\n\r]*")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_STR = msgspec.json.Decoder(str)
+
+_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_MOST_ITEMS = 1 << 16
+#: The number of pieces at the top that two hex digits can number.
+_MOST_PLACES = 256
+
+#: An item of a new list: the number of an item of the old list, or the bytes of a new one.
 Element = int | bytes
 
 
+class NotAnObject(Exception):
+    """A text is not a JSON object with each name once; `is_json` says whether it is JSON at all."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        super().__init__("no JSON object with each name once")
+        self.is_json = is_json
+
+
+class Span(NamedTuple):
+    """The half-open byte range of a value in a text."""
+
+    start: int
+    end: int
+
+
 class Change(NamedTuple):
-    """A text in the place of another."""
+    """A replacement of a span by a text."""
 
     span: Span
     text: bytes
 
 
 class Object(NamedTuple):
-    """The text of a JSON object, and the places of its members."""
+    """The text of a JSON object, and the spans of its members' values."""
 
     text: bytes
     members: Mapping[str, Span]
 
     def begins(self, name: str, sign: str) -> bool:
-        """Whether the text of a member begins with a sign."""
+        """Whether the value of a member begins with `sign`."""
         span = self.members.get(name)
         return span is not None and self.text[span.start] == ord(sign)
 
 
 def opened(text: bytes) -> Object:
-    """Raises: BadInput for what is no object, and where a name is there twice."""
+    """The object in a text. Raises: BadInput if it is none, or has a name twice."""
     try:
         return Object(text, dict(members(text)))
     except NotAnObject:
@@ -43,7 +74,7 @@ def opened(text: bytes) -> Object:
 
 
 def changed(data: bytes, changes: Iterable[Change]) -> bytes:
-    """The text with the changes, of which no two overlap."""
+    """The text with the changes, which may not overlap."""
     pieces: list[bytes] = []
     end = 0
     for change in sorted(changes):
@@ -53,14 +84,14 @@ def changed(data: bytes, changes: Iterable[Change]) -> bytes:
 
 
 def places(source: Object, name: str) -> list[Span]:
-    """The places of the items of a list that is a member. Raises: BadInput if there is none."""
+    """The spans of the items of the member `name`. Raises: BadInput if it is no list."""
     if not source.begins(name, "["):
         raise BadInput(f"the request has no list of {name}")
     return items(source.text, source.members[name])
 
 
 def with_items(source: Object, name: str, own: Sequence[Span], elements: Sequence[Element]) -> Change:
-    """A list that is a member, with these elements. One of its `own` brings along what parts it from the one before."""
+    """The change of the member `name` to a list of these elements. Its `own` items keep the separator before them."""
     text, span = source.text, source.members[name]
     pieces = [text[span.start : own[0].start] if own else b"["]
     for place, element in enumerate(elements):
@@ -74,16 +105,16 @@ def with_items(source: Object, name: str, own: Sequence[Span], elements: Sequenc
 
 
 def from_one(span: Span, own: bytes, elements: Sequence[Element]) -> list[Change]:
-    """The change that puts a list of these elements where a request has one message, `own` as an element of it."""
+    """The change of one message to a list of these elements, in which number 0 is `own`; none if it stays alone."""
     if list(elements) == [0]:
         return []
     return [Change(span, b"[" + b",".join(own if isinstance(item, int) else item for item in elements) + b"]")]
 
 
 def added(source: Object, name: str, values: Sequence[Any]) -> list[Change]:
-    """The change that adds values to the end of a list that is a member, and the list if there is none.
+    """The change that adds values to the end of the list `name`, which is added too if it is missing.
 
-    Raises: BadInput if something else stands there.
+    Raises: BadInput if the member is not a list.
     """
     if not values:
         return []
@@ -99,22 +130,74 @@ def added(source: Object, name: str, values: Sequence[Any]) -> list[Change]:
 
 
 def element(message: int | Any) -> Element:
-    """A message of a request as an element of its list."""
+    """The element of a request's list for a message."""
     return message if type(message) is int else wire.compact(message)
 
 
-_NAME = re.compile(r"[^A-Za-z0-9_]")
-_MOST_ITEMS = 1 << 16
-#: Numbers of two digits that there are.
-_MOST_PLACES = 256
+# --- places in a text
+
+
+def members(data: bytes) -> Iterator[tuple[str, Span]]:
+    """The members of an object in order: each name, and the span of its value.
+
+    Raises: NotAnObject for any other text; where a name is there twice, after the last member before that.
+    """
+    try:
+        values = _OBJECT.decode(data)
+    except _ERRORS:
+        raise NotAnObject(is_json=_is_json(data)) from None
+    at = _after_space(data, 0)
+    for name, value in values.items():
+        # A brace or a comma is there.
+        key = _STRING.match(data, _after_space(data, at + 1))
+        at = _after_space(data, _after_space(data, key.end()) + 1) if key else at
+        # The decoder gives a repeated name its last value at its first place.
+        if key is None or _STR.decode(key[0]) != name or not data.startswith(value, at):
+            raise NotAnObject(is_json=True)
+        span = Span(at, at + len(memoryview(value)))
+        yield name, span
+        at = _after_space(data, span.end)
+    if data[at if values else _after_space(data, at + 1)] != ord("}"):
+        raise NotAnObject(is_json=True)
+
+
+def items(data: bytes, span: Span) -> list[Span]:
+    """The spans of the items of the list at a span of a text."""
+    places: list[Span] = []
+    at = span.start
+    for item in _ARRAY.decode(memoryview(data)[span.start : span.end]):
+        # A bracket or a comma is there.
+        start = _after_space(data, at + 1)
+        at = start + len(memoryview(item))
+        places.append(Span(start, at))
+        at = _after_space(data, at)
+    return places
+
+
+def _after_space(data: bytes, at: int) -> int:
+    if at < len(data) and data[at] > ord(" "):
+        return at
+    match = _SPACE.match(data, at)
+    return match.end() if match else at
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _ANY.decode(data)
+    except _ERRORS:
+        return False
+    return True
+
+
+# --- a body in pieces
 
 
 def in_pieces(body: bytes) -> list[tuple[str, bytes]]:
-    """The pieces of a body, each with its name; together they are the body, byte for byte, whatever it is.
+    """The pieces of a body as (name, bytes); joined, they are the body byte for byte.
 
-    Of a JSON object each item of the lists at the top is a piece, with what separates it from the one before, and so is
-    what stands between. Names are paths that sort in the order of the pieces; they stay when a list gets more items. A
-    body that is anything else is one piece. Takes time linear in its length.
+    Of a JSON object each item of a top-level list is a piece, with the separator before it, and so is everything
+    between the lists. Names are paths that sort in the order of the pieces, and stay when a list grows. Any other body
+    is one piece. Takes time linear in the body's length.
     """
     try:
         return list(_pieces(body))
@@ -133,7 +216,7 @@ def _pieces(body: bytes) -> Iterator[tuple[str, bytes]]:
         ends = [item.end for item in items(body, value)]
         if len(ends) > _MOST_ITEMS:  # the last name's piece has all the rest
             ends = [*ends[: _MOST_ITEMS - 1], ends[-1]]
-        label = _NAME.sub("_", name[:40]) or "_"
+        label = _UNSAFE.sub("_", name[:40]) or "_"
         for number, item_end in enumerate(ends):
             yield f"{place + 1:02x}-{label}/{number >> 8:02x}/{number & 255:02x}.json", body[end:item_end]
             end = item_end

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from ctxvc.core.ledger import wire
 
-#: An empty line behind another line. A carriage return may be half of a line's end.
+#: The end of an event: an empty line. A carriage return may be the first half of a line's end.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-#: So many bytes of an end may have come when the last one does.
+#: The longest beginning of an end, in bytes, that an earlier read may have brought.
 _ALL_BUT_ONE = 3
 _BOM = b"\xef\xbb\xbf"
 
 
 class Event(NamedTuple):
-    """An event: its bytes up to and with the empty line, its name and its data, which may be empty."""
+    """An event: its bytes with the empty line, its name and its data, both of which may be empty."""
 
     raw: bytes
     name: str
@@ -25,7 +25,7 @@ class Event(NamedTuple):
 
     @property
     def value(self) -> dict[str, Any] | None:
-        """The JSON object that the data are; None for anything else."""
+        """The JSON object in the data; None for any other data."""
         if not self.data:
             return None
         value: dict[str, Any] | None = wire.parsed(self.data, dict)
@@ -34,7 +34,7 @@ class Event(NamedTuple):
         return value
 
     def with_value(self, value: Any) -> bytes:
-        """The event with other data; all its other lines stay."""
+        """The event's bytes with other data; all its other lines stay."""
         if self.raw.endswith(b"data: " + self.data + b"\n\n"):
             return self.raw[: -len(self.data) - 2] + wire.compact(value) + b"\n\n"
         lines = self.raw.splitlines(keepends=True)
@@ -47,14 +47,14 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Takes a stream as it comes, cut anywhere, and gives its events, which together are its bytes."""
+    """Cuts a stream, read in chunks of any size, into its events; joined, they are the stream byte for byte."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._newest = b""
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that have come to their end. One that ends with a carriage return waits for what comes next."""
+        """The events that are complete now. One that ends with a carriage return waits for the next byte."""
         newest = self._newest + data
         self._pieces.append(data)
         self._newest = newest[-_ALL_BUT_ONE:]
@@ -65,15 +65,15 @@ class Events:
         return [_event(raw) for raw in complete]
 
     def tail(self) -> Event:
-        """What came behind the last event; it is taken as one."""
+        """The bytes after the last event, as one event."""
         tail, self._pieces, self._newest = b"".join(self._pieces), [], b""
         return _event(tail)
 
 
 def events(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name and the JSON object of each event in a stream, as far as it came; the name may be empty.
+    """The name, which may be empty, and the JSON object of each event in a stream.
 
-    An event that the end cuts off, or whose data is no JSON object, is left out.
+    An event that is cut off, or whose data is no JSON object, is left out.
     """
     stream = Events()
     complete = stream.feed(data)
@@ -84,7 +84,7 @@ def events(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _split(data: bytes) -> list[bytes]:
-    """The events in some bytes, and what is behind the last one."""
+    """The events in some bytes, then the rest after the last one."""
     if b"\r" not in data:
         *complete, tail = data.split(b"\n\n")
         return [*(raw + b"\n\n" for raw in complete), tail]

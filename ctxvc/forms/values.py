@@ -1,4 +1,4 @@
-"""JSON values of other programs: what is read of them, whatever they are."""
+"""Reads JSON values of other programs, whatever their types are."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _YEAR_10000 = 253402300800
 
 
 def has_role(value: Any) -> bool:
-    """Whether `value` may be a message, as both APIs have them."""
+    """Whether `value` has a role, as a message has."""
     return isinstance(value, dict) and isinstance(value.get("role"), str)
 
 
 def annotated(part: Part, name: Literal["openai", "ctxvc"], notes: dict[str, Any]) -> Part:
-    """`part` with more in its `extra` under `name`."""
+    """`part` with more notes in its `extra[name]`."""
     return msgspec.structs.replace(part, extra={**part.extra, name: {**part.extra.get(name, {}), **notes}})
 
 
 def taken_over(parts: Iterable[Part], note: Any) -> tuple[Part, ...]:
-    """The parts, with what each call was in the agent that the session was taken over from in `extra.ctxvc.original`.
+    """The parts of an exported session; `extra.ctxvc.original` has each call as the agent before had made it.
 
-    `note` is what an export wrote beside them: call → `tool` and `arguments`; anything else says nothing.
+    `note` is the export's note on them: call → `tool` and `arguments`. Any other value is ignored.
     """
     calls = note if isinstance(note, dict) else {}
     return tuple(
@@ -40,7 +40,7 @@ def taken_over(parts: Iterable[Part], note: Any) -> tuple[Part, ...]:
 
 
 def objects(values: Any) -> list[dict[str, Any]]:
-    """The JSON objects in a list; none if it is not a list."""
+    """The JSON objects in a list; empty for any other value."""
     return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
@@ -49,19 +49,19 @@ def text_of(value: Any) -> str:
 
 
 def text_in(record: Mapping[str, Any], name: str) -> str:
-    """The text in a field; empty if there is none."""
+    """The text in a field; empty for any other value."""
     return text_of(record.get(name))
 
 
 def time_of(seconds: Any) -> str:
-    """ISO 8601 for seconds since 1970; empty for what is no such number."""
+    """ISO 8601 for seconds since 1970; empty for any other value."""
     if type(seconds) in (int, float) and 0 <= seconds < _YEAR_10000:
         return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat().replace("+00:00", "Z")
     return ""
 
 
 def digest(value: Any) -> bytes:
-    """A checksum of a JSON value that does not depend on the order of keys."""
+    """The SHA-256 of a JSON value, whatever the order of its keys."""
     try:
         data = msgspec.json.encode(value, order="deterministic")
     except (UnicodeEncodeError, ValueError, msgspec.MsgspecError):

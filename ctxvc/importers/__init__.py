@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ctxvc.importers.file import Recording
     from ctxvc.importers.protocol import Conversations, Importer
 
-#: Asked in this order, the surest marks first. The module of each has its name and is imported when it is needed.
+#: In the order in which `detect` asks them, the surest marks first. Each is a module, imported when it is needed.
 FORMATS = (
     "ctxvc-trajectory",
     "qwen-code",
@@ -38,7 +38,7 @@ FORMATS = (
     "openai-chat",
 )
 
-#: Databases begin so, and their tables are told within so many bytes.
+#: How databases begin, and the number of bytes within which they name their tables.
 DATABASE = b"SQLite format 3\0"
 _TABLES = 1 << 20
 
@@ -65,12 +65,12 @@ def importer(format: str) -> Importer:
 
 
 def detect(recording: Recording) -> str:
-    """The format of a file. Raises: BadInput if it is none that we know."""
+    """The format of a file. Raises: BadInput if it is unknown."""
     head = recording.head()
     if not head:
         raise BadInput(f"{recording.path}: the file is empty", hint="its program has written nothing to it yet")
     if head.startswith(DATABASE):
-        head = recording.head(_TABLES)  # the statements that made the tables may stand far behind
+        head = recording.head(_TABLES)  # the statements that made the tables may come late
     for name in FORMATS:
         if importer(name).sniff(head):
             return name
@@ -81,17 +81,20 @@ def detect(recording: Recording) -> str:
 
 
 def conversations(recording: Recording, format: str) -> Conversations:
-    """The conversations of a recording. Raises: BadName for an unknown format; BadInput, also later by the events."""
+    """The conversations of a recording. Raises: BadName for an unknown format; BadInput, also while events are read."""
     yield from importer(format).conversations(recording)
 
 
 def endings() -> tuple[str, ...]:
-    """Endings of the names of files that `import FOLDER` looks into."""
+    """The endings of file names that `import FOLDER` looks for."""
     return tuple(dict.fromkeys(ending for name in FORMATS for ending in importer(name).endings))
 
 
 def inner_folders(names: Collection[str], folders: Collection[str] = ()) -> frozenset[str]:
-    """Folders beside files with these names that belong to a recording among these, and hold none of their own."""
+    """The folders that belong to a recording among the files `names` beside them, and have no recordings of their own.
+
+    `folders` are the names of the folders there.
+    """
     # Gemini CLI names the file of a session after its start and the first eight characters of the id.
     sessions = {name.removesuffix(".jsonl")[-8:] for name in names if name.startswith("session-")}
     own = {folder for folder in folders if folder[:8] in sessions}
@@ -99,7 +102,7 @@ def inner_folders(names: Collection[str], folders: Collection[str] = ()) -> froz
 
 
 def find(project: Path, home: Path, env: Mapping[str, str]) -> tuple[list[tuple[str, Path]], list[Path]]:
-    """This project's recordings as (format, file), oldest first, and the folders that were looked into."""
+    """This project's recordings as (format, file), oldest first, and the folders that were searched."""
     recordings: list[tuple[str, Path]] = []
     folders: list[Path] = []
     for name in FORMATS:

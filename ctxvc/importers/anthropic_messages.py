@@ -1,9 +1,7 @@
 """Recordings of the Messages API: a list of messages, a request, a response, or a log with one of these a line.
 
-Every request repeats its conversation from the start. So the messages form a tree: messages that a request shares with
-it yield no event, new ones yield one, and a request that leaves the newest branch yields a fork. The
-parts of this that do not depend on the form of a message (`opening`, `records`, `Turn`, `Log`) serve every log of
-requests; the OpenAI importer uses them too.
+Every request repeats its conversation from the start. So the messages form a tree, which `request_log.Log` reads: new
+messages yield an event each, repeated ones none, and a request that leaves the newest branch yields a fork.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _BLOCK_TYPE = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Whether `head` holds messages only, and every part of them has the form of the Messages API."""
+    """Whether `head` has only messages, all of them in the form of the Messages API."""
     turns = [turn for value in opening(head) for turn in _turns(value)]
     messages = whole_messages(turns)
     if not messages or not all(map(_is_ours, messages)) or messages[0]["role"] == "system":
@@ -43,15 +41,16 @@ def _is_ours(message: Any) -> bool:
     if not _is_response(message) and message.keys() - {"role", "content"}:
         return False
     content = message.get("content", "")
-    return isinstance(content, str) or (isinstance(content, list) and all(map(_is_block, content)))
-
-
-def _is_block(block: Any) -> bool:
-    return isinstance(block, dict) and _BLOCK_TYPE.fullmatch(text_of(block.get("type", "text"))) is not None
+    return isinstance(content, str) or (
+        isinstance(content, list)
+        and all(
+            isinstance(block, dict) and _BLOCK_TYPE.fullmatch(text_of(block.get("type", "text"))) for block in content
+        )
+    )
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """Raises: BadInput if the file holds no message."""
+    """The events of the log. Raises: BadInput if it has no message."""
     log = Log(FORMAT, recording.stem, anthropic.fingerprint, anthropic.message)
     return log.events(records(recording), _turns)
 
@@ -68,7 +67,7 @@ def _turns(value: Any) -> Iterator[Turn]:
 
 
 def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
-    """The request and the response in one object of a log; an object that is neither counts as a message."""
+    """The request and response in an object of a log; any other object counts as a message."""
     request, response = value.get("request", value), value.get("response", value)
     is_request = False
     match request:

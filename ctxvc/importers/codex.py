@@ -1,7 +1,7 @@
 """Codex rollouts (`rollout-<time>-<uuid>.jsonl`) → events.
 
-A rollout holds the Responses items that Codex keeps for the next request, among lines for its user interface. The items
-are the conversation; of the other lines only those count that change the prompt (compaction, rollback) or end a turn.
+A rollout has the Responses items that Codex keeps for the next request, among lines for its user interface. The items
+are the conversation; of the other lines only those matter that change the prompt (compaction, rollback) or end a turn.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _NO_CONVERSATION = frozenset(
 )
 _TURN_ENDS = frozenset({"task_complete", "turn_complete", "turn_aborted"})
 
-#: Text of user messages, newest first, that survives a compaction which left no record of its result: 20,000 tokens
-#: of 4 bytes, as Codex counts them.
+#: The bytes of user messages, newest first, that survive a compaction without a recorded result: 20,000 tokens of 4
+#: bytes, as Codex counts them.
 _KEPT_BYTES = 80_000
 
 
 class _PromptMessage(msgspec.Struct, frozen=True):
-    """A message in the prompt. `identity` is the same for the same item, `size` in bytes.
+    """A message in the prompt. `identity` is that of its item, `size` is in bytes.
 
-    A `human` one starts a turn; a `context` one is the client's own.
+    A `human` one starts a turn; a `context` one is all the client's.
     """
 
     key: str
@@ -59,7 +59,7 @@ class _PromptMessage(msgspec.Struct, frozen=True):
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a rollout; of a first line longer than `head` the beginning decides."""
+    """Whether a file that begins with `head` is a rollout; the first line may be cut off."""
     first = head.lstrip().split(b"\n", 1)[0]
     record = wire.parsed(first, dict)
     if record is None:
@@ -71,7 +71,7 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
-    """The folders with Codex's rollouts, of all projects and at any depth: `is_of_project` picks those of one."""
+    """The folders with the rollouts of all projects, at any depth."""
     base = Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else home / ".codex"
     return [base / "sessions", base / "archived_sessions"]
 
@@ -113,7 +113,7 @@ class _Rollout:
     """The state after the lines so far: the prompt, and the reply that is not complete yet."""
 
     def __init__(self, stem: str, windows: Mapping[str, int] = {}) -> None:
-        """`windows` are those that the host's own table of models has, for rollouts that have none."""
+        """`windows` has the host's own windows by model, for rollouts without one."""
         self._stem = stem
         self._windows = windows
         self._window = Window()
@@ -135,7 +135,7 @@ class _Rollout:
         kind, payload = _envelope(record)
         time = text_in(record, "timestamp")
         if kind == "session_meta":
-            # A forked rollout repeats the description of the one it comes from.
+            # A forked rollout repeats the description of the one that it continues.
             if not self._described:
                 yield self._description(payload, time)
             return
@@ -163,7 +163,7 @@ class _Rollout:
                 yield from self._warning(f"lines of an unknown type are skipped: {label!r}", line)
 
     def _new_window(self, tokens: int, by: Literal["host", "models"]) -> Window | None:
-        """The window, if it is one and not the one that was known."""
+        """The window, unless it is invalid or already known."""
         window = Window(tokens=tokens, by=by)
         if tokens <= 0 or window == self._window:
             return None
@@ -228,9 +228,9 @@ class _Rollout:
         self._reply, self._uncounted = "", None
 
     def _usage_event(self, info: object, line: Line) -> Said | None:
-        """The usage of the newest reply, as one more message of it without parts: it comes after the reply's results.
+        """The usage of the newest reply, as a further message of it without parts, since it comes after the results.
 
-        Counts come again unchanged when only the rate limits moved; a change means that a reply is complete.
+        Unchanged counts are repeated when only rate limits change; a change means that a reply is complete.
         """
         total = info.get("total_token_usage") if isinstance(info, dict) else None
         if not isinstance(info, dict) or total is None or total == self._total:
@@ -250,7 +250,7 @@ class _Rollout:
             yield Closed(end=line.end)
         elif kind in ("token_count", "task_started", "turn_started"):
             info = event.get("info") if kind == "token_count" else event
-            # What of the model's window Codex lets a prompt have: its share of it is taken off already.
+            # The part of the model's window that Codex lets a prompt fill.
             tokens = info.get("model_context_window") if isinstance(info, dict) else None
             if isinstance(tokens, int) and (window := self._new_window(tokens, "host")):
                 yield Opened(format=FORMAT, grows=True, window=window)
@@ -269,7 +269,7 @@ class _Rollout:
     def _rolled_back(self, turns: int, line: Line, time: str) -> Iterator[Event]:
         """Drops the last `turns` turns from the prompt, and the client's messages just before them.
 
-        Messages before the first turn stay. The result of a compaction has no earlier state to return to: a rollback
+        Messages before the first turn stay. There is no state to return to from within a compacted prompt: a rollback
         that reaches into it becomes a compaction that keeps the other messages.
         """
         starts = [at for at, seen in enumerate(self._prompt) if seen.human]
@@ -327,7 +327,7 @@ class _Rollout:
         return retained, new, before
 
     def _kept_by_rule(self) -> list[_PromptMessage]:
-        """The messages that an unrecorded compaction keeps: opening context and the newest user messages that fit."""
+        """The messages that a compaction without a recorded result keeps: opening context, and newest user messages."""
         first = next((at for at, seen in enumerate(self._prompt) if seen.human), len(self._prompt))
         room = _KEPT_BYTES
         recent: list[_PromptMessage] = []
@@ -340,7 +340,7 @@ class _Rollout:
 
 
 def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The type and payload of a line. The oldest rollouts have neither: there a line is the description or an item."""
+    """The type and payload of a line. In the oldest rollouts, a line is itself the description or an item."""
     kind, payload = text_in(record, "type"), record.get("payload")
     if isinstance(payload, dict):
         return kind, payload
@@ -354,7 +354,7 @@ def _envelope(record: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _known_windows(path: Path) -> dict[str, int]:
-    """model → the window that Codex lets it have, by the table of models beside the folder that the rollout lies in."""
+    """model → its window in Codex, by the table of models beside the folder of rollouts."""
     home = next((folder.parent for folder in path.parents if folder.name in ("sessions", "archived_sessions")), None)
     windows: dict[str, int] = {}
     for model in objects(object_in(home / "models_cache.json").get("models")) if home else ():
@@ -381,7 +381,7 @@ def _usage(usage: object) -> dict[str, int]:
 
 
 def _name(source: str) -> str:
-    """A session name from the end of an id: the beginning of a UUIDv7 is the time, the same for a whole minute."""
+    """A session name from the end of an id, since the beginning of a UUIDv7 is the same for a whole minute."""
     return "codex-" + name_rules.slug(source[-8:])
 
 
@@ -392,7 +392,7 @@ def _summary(summary: str, key: str, time: str) -> list[Message]:
 
 
 def _restated(item: dict[str, Any], summary: str, key: str, time: str) -> Message | None:
-    """The message of an item that a compaction put in; the `summary` itself is the client's, whatever it looks like."""
+    """The message of an item that a compaction added; the text `summary` is the client's in any case."""
     role, parts = items.converted(item)
     body = display.encode(summary)
     if summary and role == "user":

@@ -1,8 +1,8 @@
 """Sessions of GitHub Copilot CLI (`session-state/<uuid>/events.jsonl`) → events.
 
 Each line is an event of the host. A few of them are the conversation: what was sent and replied, a tool's result, a
-compaction. The others (hooks, permissions, the state of servers) are for its user interface. The names of the events
-and of their fields are those that the types of `@github/copilot-sdk` declare.
+compaction. The others (hooks, permissions, the state of servers) are for its user interface. The names of events and
+fields are those of the types in `@github/copilot-sdk`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ from ctxvc.importers.protocol import (
     State,
     WarnedOnce,
     file_state,
-    folder_of,
-    is_within,
     of_project,
     single,
 )
 
 FORMAT = "copilot-cli"
 
-#: The name of every session's file: its folder is named after the session.
+#: The name of every session's file, in a folder named after the session.
 _EVENTS = "events.jsonl"
 _MISSING = ("the tool definitions", "Copilot's own words around summaries")
-#: What comes before the dot in the types of events that are known.
+#: The part before the dot of the known types of events.
 _KNOWN = frozenset(
     {
         "abort", "assistant", "auto_mode_switch", "canvas", "capabilities", "command", "commands", "elicitation",
@@ -48,7 +46,7 @@ _KNOWN = frozenset(
         "system", "tool", "tool_search", "ui", "user", "user_input",
     }
 )  # fmt: skip
-#: Messages that the host adds by itself, by the beginning of their `source`.
+#: The beginnings of the `source` of messages that the host adds by itself.
 _HOSTS_SOURCES = ("skill-", "agent-")
 _MESSAGE = re.compile(rb'"type"\s*:\s*"(?:user\.message|assistant\.message|tool\.execution_complete)"')
 _START = re.compile(rb'\{"type":"session\.start","data":\{"sessionId":"')
@@ -58,7 +56,7 @@ _LARGEST_WORKSPACE = 65_536
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is a session's; of a first line longer than `head` its beginning says."""
+    """Whether a file that begins with `head` is a session's; the first line may be cut off."""
     first = head.lstrip().split(b"\n", 1)[0]
     event = wire.parsed(first, dict)
     if event is None:
@@ -72,18 +70,13 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
-    """The folder with the sessions of all projects: `is_of_project` picks those of one."""
+    """The folder with the sessions of all projects."""
     return [Path(env.get("COPILOT_HOME") or home / ".copilot") / "session-state"]
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
-    """The sessions of `project` in its folder; older versions kept each as a file there, without one of its own."""
-    return of_project(sorted([*folder.glob(f"*/{_EVENTS}"), *folder.glob("*.jsonl")]), project, is_of_project)
-
-
-def is_of_project(head: bytes, project: str) -> bool:
-    """Whether the session that begins with `head` was held in the folder `project` or below it."""
-    return is_within(folder_of(head), project)
+    """The sessions of `project` in the folder; those of older versions have no folder of their own."""
+    return of_project(sorted([*folder.glob(f"*/{_EVENTS}"), *folder.glob("*.jsonl")]), project)
 
 
 def more_files(path: Path) -> Iterator[Path]:
@@ -93,7 +86,7 @@ def more_files(path: Path) -> Iterator[Path]:
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much of the session at `path` a store has that took those with these ids up to these positions."""
+    """`Importer.state` of the session at `path`."""
     return file_state(path, positions, _stem(Recording(path)), _MESSAGE)
 
 
@@ -135,7 +128,7 @@ class _Session:
         self._agents: dict[str, tuple[str, str]] = {}  # sub-agent → its scope, the call that started it
         self._since: list[str] | None = None  # keys of the messages since a compaction began, None outside of one
         self._after: set[str] = set()  # calls made since then
-        self._compaction: Compacted | None = None  # one that waits for the results of its step
+        self._compaction: Compacted | None = None  # waits for the results of its step
         self._keys: set[str] = set()
         self._warning = WarnedOnce()
 
@@ -165,7 +158,7 @@ class _Session:
             case _ if not scope:
                 yield from self._between(kind, data, line, time)
 
-    # -- what is known of the session ----------------------------------------------------------------------------------
+    # -- facts about the session ---------------------------------------------------------------------------------------
 
     def _open(self, opened: Opened) -> Iterator[Event]:
         self._opened = True
@@ -194,7 +187,7 @@ class _Session:
         )
 
     def _system(self, event: dict[str, Any], data: dict[str, Any], line: Line) -> Iterator[Event]:
-        """The system prompt that the session began with; what a developer message says is the client's own text."""
+        """The session's first system prompt; a developer message is a text of the client."""
         content = text_in(data, "content")
         if text_in(data, "role") == "developer":
             part = wire.text_part(content, "user", "client")
@@ -209,7 +202,7 @@ class _Session:
             yield Opened(format=FORMAT, model=model, grows=True)
 
     def _news_of_window(self, data: dict[str, Any]) -> Window | None:
-        """The window, if the event names one and not the one that was known."""
+        """The window, if the event names a new one."""
         tokens = data.get("tokenLimit")
         window = Window(tokens=tokens, by="host") if isinstance(tokens, int) and tokens > 0 else self._window
         if window == self._window:
@@ -218,7 +211,7 @@ class _Session:
         return window
 
     def _agent(self, event: dict[str, Any], data: dict[str, Any]) -> tuple[str, str]:
-        """The scope of the sub-agent that the event is of, and the call that started it; empty for the main agent."""
+        """The scope of an event's sub-agent and the call that started it; both empty for the main agent."""
         name = text_in(event, "agentId") or text_in(data, "parentToolCallId")
         if not name:
             return "", ""
@@ -238,7 +231,7 @@ class _Session:
     def _spoken(
         self, kind: str, event: dict[str, Any], data: dict[str, Any], line: Line, scope: str, task: str
     ) -> Iterator[Event]:
-        """The event of a line that is part of the prompt."""
+        """The events of a line that adds to the prompt."""
         key, time = self._key(event, line), text_in(event, "timestamp")
         if kind == "assistant.message":
             parts = _reply(data)
@@ -292,7 +285,7 @@ class _Session:
             yield from self._compacted(line.end)
 
     def _key(self, event: dict[str, Any], line: Line) -> str:
-        """The event's id; of one that has none, or one that was there before, its line."""
+        """The event's id, or its line number if the id is missing or repeated."""
         key = text_in(event, "id")
         if not key or key in self._keys:
             key = f"line:{line.number}"
@@ -302,7 +295,7 @@ class _Session:
         return key
 
     def _reply_of(self, data: dict[str, Any], key: str, scope: str) -> str:
-        """The key of the reply that a message belongs to: a reply may be written in chunks, one after another."""
+        """The key of the reply that a message belongs to, which may be written in several chunks."""
         identity = text_in(data, "apiCallId")
         if scope or not isinstance(data.get("chunkIndex"), int) or not identity or identity != self._reply[0]:
             if not scope:
@@ -372,7 +365,7 @@ class _Session:
                 yield from self._warning(f"events of an unknown type are skipped: {label!r}", line)
 
     def _complete(self, data: dict[str, Any], line: Line, time: str) -> Iterator[Event]:
-        """A compaction: the summary, and after it what came while it was written, which it cannot be about."""
+        """A compaction: the summary, then the messages that came while it was written."""
         window, summary = self._news_of_window(data), text_in(data, "summaryContent")
         if data.get("success") is not True or not summary:
             self._since = None
@@ -397,7 +390,7 @@ class _Session:
             yield from self._compacted(line.end)
 
     def _compacted(self, end: int) -> Iterator[Event]:
-        """The compaction that waited until the step of its time was over, which is at `end`."""
+        """The compaction that waited for the end of its step, which is at `end`."""
         self._pending.clear()
         if self._compaction:
             newer, self._since = self._since or [], None
@@ -408,7 +401,7 @@ class _Session:
 
 
 def _stem(recording: Recording) -> str:
-    """The session's id as the file's place tells it."""
+    """The session's id by the file's path."""
     return recording.path.parent.name if recording.path.name == _EVENTS else recording.stem
 
 
@@ -417,7 +410,7 @@ def _name(source: str) -> str:
 
 
 def _title(path: Path) -> str:
-    """The session's title, which the host keeps beside its events; empty if there is none."""
+    """The session's title, from the file beside its events; empty if there is none."""
     if path.name != _EVENTS:
         return ""
     try:
@@ -433,10 +426,10 @@ def _title(path: Path) -> str:
 
 
 def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
-    """What was sent for a message: a person's words, and around them what the host added.
+    """The parts of a sent message: a person's words, and the host's text around them.
 
-    The line has both the words and the text that was sent. Where the words stand in that text between sections of the
-    host's, each piece is a part, and the parts together are the text; else all of it counts as the person's.
+    The line has the words and the text that was sent. If that text is the words between sections of the host, each of
+    these is a part, and together they are the text; otherwise all of it counts as the person's.
     """
     content, sent = text_in(data, "content"), text_in(data, "transformedContent") or text_in(data, "content")
     by_host = (
@@ -458,7 +451,7 @@ def _prompt(data: dict[str, Any], *, to_agent: bool) -> tuple[Part, ...]:
 
 
 def _image(raw: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Messages API's block for an image; None for what is none."""
+    """The Messages API's block for an image; None for anything else."""
     media, data = text_in(raw, "mimeType"), text_in(raw, "data")
     if not media.startswith("image/") or not data:
         return None
@@ -487,6 +480,6 @@ def _reply(data: dict[str, Any]) -> tuple[Part, ...]:
 
 
 def _usage(data: dict[str, Any]) -> dict[str, int]:
-    """What the line tells of the call's tokens: those of the reply only."""
+    """The token counts of a call, of which the line only has the output's."""
     tokens = data.get("outputTokens")
     return {"output_tokens": tokens} if isinstance(tokens, int) and tokens > 0 else {}

@@ -1,8 +1,8 @@
 """Recordings in the neutral format `ctxvc-trajectory/1`: a header line, then a message a line, as in the Messages API.
 
-`meta` on a message holds the other facts of the original recording: time, model, usage, whether the client put the
-message in (`injected`), and whether the recorded agent's own compaction dropped everything above (`compact_boundary`,
-with or without a `compact_summary` in its place).
+A message's `meta` has the other facts of the original recording: time, model, usage, whether the client added it
+(`injected`), and whether the agent's own compaction dropped everything above (`compact_boundary`, with or without a
+`compact_summary` in its place).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT = "ctxvc-trajectory"
 _VERSION = "ctxvc-trajectory/1"
 _HEADER = re.compile(rb'\s*\{[^\n]*"format"\s*:\s*"ctxvc-trajectory/1"')
 
-#: The parts that a converter had to leave out, by the header's word for them.
+#: What a converter left out, by the header's field for it.
 _LEFT_OUT = {
     "attachments_left_out": "reminders and attachments that the client showed the model",
     "cut_before_message": "what came after the first part",

@@ -1,7 +1,7 @@
-"""Runs kept as one JSON document, which their program writes anew as they grow; helpers for their importers.
+"""Helpers for importers of runs in one JSON document, which their program rewrites as they grow.
 
-Offsets in such a file mean nothing once it was written again. The position of a message is instead the size of all
-messages up to it, each as JSON without spaces: it grows along the run, and differs where an earlier message was edited.
+Byte offsets mean nothing once such a file is rewritten. The position of a message is instead the size of all messages
+up to it, each as JSON without spaces: it grows along the run, and differs if an earlier message was edited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Importer, State
 from ctxvc.importers.request_log import opening
 
-#: Endings of the names of files with one document.
+#: The endings of names of files with one document.
 DOCUMENT = (".json", ".json.gz")
 
 
@@ -40,13 +40,13 @@ def entries(messages: Sequence[Any]) -> Iterator[Entry]:
 
 
 class Document(NamedTuple):
-    """The value of a file; of a damaged one what stands before the damage, whose last message may lack a part."""
+    """The value of a file, up to its damage if it has some: the last message before that may be incomplete."""
 
     value: Any
     damage: str = ""
 
     def sound(self, messages: Sequence[Any]) -> Sequence[Any]:
-        """The messages without a last one that may lack a part."""
+        """The messages without a last one that may be incomplete."""
         return messages[:-1] if self.damage else messages
 
     def warnings(self) -> Iterator[Warned]:
@@ -55,7 +55,7 @@ class Document(NamedTuple):
 
 
 def document(recording: Recording) -> Document:
-    """The JSON document in a file, or its beginning if it is cut or damaged. Raises: BadInput."""
+    """The JSON document in a file, or its beginning if it is cut off or damaged. Raises: BadInput."""
     data = recording.document()
     try:
         return Document(wire.parse(data))
@@ -70,7 +70,7 @@ def document(recording: Recording) -> Document:
 
 
 def identity(stem: str, *beginning: Any) -> str:
-    """An id for a recording that has none: its name, and a checksum of what it begins with."""
+    """An id for a recording without one: its file's name, and a checksum of its beginning."""
     return f"{stem}-{digest(beginning).hex()[:12]}"
 
 
@@ -92,7 +92,7 @@ def importer(
     conversations: Callable[[Recording], Conversations],
     endings: tuple[str, ...] = DOCUMENT,
 ) -> Importer:
-    """The importer of recordings that grow, and that are read whole to know their position."""
+    """The importer of a format whose recordings grow, and are read whole to find their position."""
 
     def state(path: Path, positions: Mapping[str, int]) -> State:
         ends = dict(_end(suffix, events) for suffix, events in conversations(Recording(path)))

@@ -1,4 +1,4 @@
-"""Files as importers read them: plain or gzipped, line by line, each line with its place."""
+"""Files as importers read them: plain or gzipped, line by line, each with its offsets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.truncation import Truncation
 from ctxvc.errors import BadInput
 
-#: The longest line or whole document we take, in bytes: far above any recorded message (an API body is 32 MB at most),
-#: and low enough that a hostile file cannot fill the memory.
+#: The longest line or document to read, in bytes: far above any recorded message (an API body has at most 32 MB), and
+#: low enough that a hostile file cannot fill the memory.
 LONGEST = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
 #: A file of at most this many bytes is read in one call: some recordings have a file for each message.
 _SMALL = 64 * 1024
-#: Bytes that are read ahead. At each read another thread may take the interpreter, and an import has several.
+#: The bytes to read ahead. At each read another thread may take the interpreter, and an import has several.
 _BUFFER = 256 * 1024
 _GZIP = b"\x1f\x8b"
 
@@ -43,12 +43,12 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Recording:
-    """A recording to be read, with its reader's options.
+    """A recording to read, with options.
 
-    `progress` is called with the number of raw bytes read since its last call. `growing` leaves out a last line whose
-    end is not written yet. `projects` limits a recording of many projects to theirs; empty for no limit.
-    `stored_output` gives the whole output that a hook truncated, None if it was not stored. Lines are read up to the
-    byte `end`. Nothing follows a recording that has `ended`.
+    `progress` is called with the number of raw bytes read since its last call. `growing` leaves out an unfinished last
+    line. `projects` limits a recording of many projects to these; empty for no limit. `stored_output` returns the whole
+    output that a hook truncated, None if it was not stored. Lines are read up to the byte `end`. Nothing follows a
+    recording that has `ended`.
     """
 
     ended = False
@@ -69,13 +69,13 @@ class Recording:
         self.stored_output = stored_output
         self._progress = progress
         self._end = end
-        #: Lines with bytes that are not UTF-8, and their count. Each becomes a lone surrogate, U+DC00 plus the byte.
+        #: Line → its number of bytes that are not UTF-8. Each becomes a lone surrogate, U+DC00 plus the byte.
         self.misread: dict[int, int] = {}
         #: Bytes of the unpacked file, set by `document`.
         self.length = 0
 
     def sibling(self, path: Path) -> Recording:
-        """Another file of the same recording, read with the same options."""
+        """Another file of the recording, with the same options."""
         return Recording(
             path, self._progress, growing=self.growing, projects=self.projects, stored_output=self.stored_output
         )
@@ -89,17 +89,17 @@ class Recording:
         return name
 
     def head(self, size: int = 65536) -> bytes:
-        """The first `size` unpacked bytes, by which the format is recognised."""
+        """The first `size` unpacked bytes in UTF-8, by which formats are recognised."""
         with self._open() as stream, self._guarded():
             return _legible(stream.read(size))[0]
 
     def first_line(self) -> bytes:
-        """The first line as it stands, without what is behind its first 16 MB."""
+        """The first line unchanged; of a longer one its first 16 MB."""
         with self._open() as stream, self._guarded():
             return stream.readline(16 * _CHUNK)
 
     def beginning(self, size: int) -> bytes:
-        """The first `size` unpacked bytes as they stand; no more than `LONGEST`."""
+        """The first `size` unpacked bytes unchanged, at most `LONGEST`."""
         with self._open() as stream, self._guarded():
             return stream.read(min(size, LONGEST))
 
@@ -122,7 +122,7 @@ class Recording:
         return data
 
     def lines(self) -> Iterator[Line]:
-        """Every line that is not blank, in order; an unfinished last one not while `growing`.
+        """Every line that is not blank, in order, without an unfinished last one while `growing`.
 
         Raises: BadInput for a line longer than `LONGEST`.
         """
@@ -159,23 +159,23 @@ class Recording:
                     yield Line(number, start, offset, stripped, complete)
 
     def _pieces(self, stream: BinaryIO) -> Iterator[bytes]:
-        """The lines, those longer than a chunk in several."""
+        """The lines, those longer than a chunk in several pieces."""
         with self._guarded():
             while piece := stream.readline(_CHUNK):
                 yield piece
 
     def progress(self, size: int) -> None:
-        """Counts `size` raw bytes as read, where an importer reads by other means."""
+        """Reports `size` raw bytes that an importer read by other means."""
         self._progress(size)
 
     def _small(self) -> bytes | None:
-        """The bytes of a small file that is not gzipped; None for any other. Raises: OSError."""
+        """The bytes of a small file that is not gzipped; None for any other file. Raises: OSError."""
         with self._raw() as raw:
             data = raw.read(_SMALL)
             return None if raw.read(1) or data.startswith(_GZIP) else data
 
     def _raw(self) -> io.FileIO:
-        """The file as it is, open. Raises: BadInput if it is a pipe or a device, which may never end; OSError."""
+        """The open file, not unpacked. Raises: BadInput if it is a pipe or device, which may never end; OSError."""
         if self.path.exists() and not self.path.is_file():
             raise BadInput(f"{self.path} is not a file", hint="copy it into a file first")
         return open(self.path, "rb", buffering=0)
@@ -193,7 +193,7 @@ class Recording:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Turns what goes wrong in reading into a BadInput."""
+        """Turns errors in reading into BadInput."""
         try:
             yield
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -205,9 +205,9 @@ class Recording:
 
 
 def json_lines(lines: Iterable[Line]) -> Iterator[tuple[Line, Any]]:
-    """Each line with its JSON value, None for one that is no JSON.
+    """Each line with its JSON value, or None if it is not JSON.
 
-    A last line that is no JSON and has no newline is left out: it is still being written.
+    A last line that is not JSON and has no newline is left out: it is still being written.
     """
     for line in lines:
         try:
@@ -220,7 +220,7 @@ def json_lines(lines: Iterable[Line]) -> Iterator[tuple[Line, Any]]:
 
 
 def object_in(path: Path) -> dict[str, Any]:
-    """The JSON object in a file that a program keeps beside its recordings; empty if there is none."""
+    """The JSON object in a file beside recordings; empty if there is none."""
     try:
         return wire.parsed(path.read_bytes(), dict) or {}
     except OSError:
@@ -228,9 +228,9 @@ def object_in(path: Path) -> dict[str, Any]:
 
 
 def _legible(data: bytes) -> tuple[bytes, int]:
-    """JSON text in UTF-8, and the number of bytes that were not UTF-8, which are escaped as lone surrogates.
+    """JSON in UTF-8, and the number of bytes that were not UTF-8, which become escapes of lone surrogates.
 
-    So a bad byte does not cost its line: such an escape is valid in a JSON string, and every importer reads it.
+    So a bad byte does not cost its line: such an escape is valid in a JSON string.
     """
     try:
         data.decode("utf-8")

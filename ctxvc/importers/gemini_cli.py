@@ -1,9 +1,9 @@
 """Sessions of Gemini CLI (`~/.gemini/tmp/<project>/chats/session-<time>-<id>.jsonl`) → events.
 
-A line is the session's header, a message, or a change: `$set` puts fields of the session in place, `$rewindTo` takes a
-message and what follows it away. A message is written again when its tools are done, with its calls and their results.
-After a resume or a compaction, `$set` has all messages anew, in part under other ids; only the next message shows which
-of these lists was sent. As `ChatRecordingService` of @google/gemini-cli 0.61.0 writes it.
+A line is the session's header, a message, or a change: `$set` replaces fields of the session, `$rewindTo` removes a
+message and all that follow. A message is written again when its tools are done, with its calls and their results. After
+a resume or a compaction, `$set` lists all messages again, some under other ids; only the next message shows which of
+these lists was sent. Source: `ChatRecordingService` of @google/gemini-cli 0.61.0.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from ctxvc.importers.protocol import LINES, Importer, State, WarnedOnce, file_st
 FORMAT = "gemini-cli"
 
 _MISSING = ("the system prompt", "the tool definitions")
-#: Messages for the person in front of it; `info` is one of these unless it has a picture.
+#: A reply's token counts, in the order of `gemini.usage`.
+_COUNTS = ("input", "cached", "output", "thoughts")
+#: Messages that only the person sees; `info` is sent if it has a picture.
 _SHOWN_ONLY = frozenset({"info", "error", "warning"})
-#: A line with a message of its own: results are in the line of their call too.
+#: A line with a message of its own: results are also in the line of their call.
 _MESSAGE = re.compile(
     rb'(?m)^\{"id":"[^"]*","timestamp":"[^"]*","type":"(?:gemini"|user","content":(?!\[\{"functionR))'
 )
-#: Whether anything was said yet: a session that was only started, or resumed, has nothing but lists and fields.
+#: A message: a session that was only started or resumed has just lists and fields.
 _ANY_MESSAGE = re.compile(rb'(?m)^\{"id":"')
-#: Half of all lines: when the file was written last.
+#: The time of the last write, which half of all lines have.
 _CLOCK = re.compile(rb'\{"\$set":\{"lastUpdated":"[^"\\]*"\}\}')
 _HEADER = re.compile(rb'\{"sessionId":"[^"]*","projectHash":"[0-9a-f]{64}"')
 _PROJECT_HASH = re.compile(rb'"projectHash":"([0-9a-f]{64})"')
@@ -53,12 +55,12 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  # noqa: ARG001 - as every importer has it
-    """The folder with a folder for each project: `recordings` picks those of one."""
+    """The folder with a folder for each project."""
     return [Path(env.get("GEMINI_CLI_HOME") or home) / ".gemini" / "tmp"]
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
-    """The sessions of `project` in which anything was said; a sub-agent's lie in folders below."""
+    """The sessions of `project` that have a message; those of sub-agents are in folders below."""
     for path in of_project(sorted(folder.glob("*/chats/session-*.jsonl")), project, _is_conversation):
         root = project_root(path.parent.parent)
         digest = _PROJECT_HASH.search(Recording(path).head())
@@ -76,7 +78,7 @@ def project_hash(project: Path) -> str:
 
 
 def project_root(folder: Path) -> str:
-    """The path of the project that this folder of Gemini CLI's is for; empty if it notes none."""
+    """The path of the project that a folder of Gemini CLI is for; empty if the folder does not name it."""
     try:
         with (folder / ".project_root").open("rb") as file:
             return file.read(_LONGEST_PATH).decode("utf-8", "surrogateescape").strip()
@@ -85,7 +87,7 @@ def project_root(folder: Path) -> str:
 
 
 def beside(path: Path) -> list[Path]:
-    """The sub-agents of the session at `path`: in the folder with its id beside it."""
+    """The sub-agents of the session at `path`, in the folder named after its id beside it."""
     if not path.name.startswith("session-"):
         return []
     header = wire.parsed(Recording(path).first_line(), dict) or {}
@@ -94,7 +96,7 @@ def beside(path: Path) -> list[Path]:
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much of the session at `path` a store has that took those with these ids up to these positions."""
+    """`Importer.state` of the session at `path`."""
     recording = Recording(path)
     header = wire.parsed(recording.first_line(), dict) or {}
     return file_state(path, positions, _source(recording.stem, text_in(header, "sessionId")), _MESSAGE)
@@ -122,7 +124,7 @@ IMPORTER = Importer(
 
 
 class _Session:
-    """The state after the lines so far. A record is a message of the file, known by its first id."""
+    """The state after the lines so far. A record is a message of the file, named by its first id."""
 
     def __init__(self, stem: str, root: str) -> None:
         self._stem = stem
@@ -183,7 +185,7 @@ class _Session:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _spoken(self, record: dict[str, Any], line: Line) -> Iterator[Event]:
-        """The events of a line with a message: it may be there already, and now have calls."""
+        """The events of a line with a message, which may repeat one, with its calls now."""
         kind, name = record["type"], self._alias.get(record["id"], record["id"])
         if kind in _SHOWN_ONLY and not gemini_parts.has_media(record.get("content")):
             return
@@ -201,7 +203,7 @@ class _Session:
             yield Said(message=message, end=line.end, scope=self._scope)
 
     def _messages(self, record: dict[str, Any], name: str, results: Sequence[Part]) -> list[Message]:
-        """What a record adds that is not there yet: for a reply its texts, its calls, and their results.
+        """The messages that a record adds: for a reply its texts, its calls and their results.
 
         `results` are those in its content.
         """
@@ -210,7 +212,7 @@ class _Session:
             calls = tuple(part for part in gemini_parts.calls(record) if part.call not in self._calls)
             for part in calls:
                 self._calls[part.call], self._tools[part.call] = name, part.tool
-            model, used = text_in(record, "model"), gemini_parts.usage(record.get("tokens"))
+            model, used = text_in(record, "model"), gemini.usage(record.get("tokens"), _COUNTS)
             messages = [
                 Message(role="assistant", parts=parts, reply=name, time=time, model=model, usage=used)
                 for parts in (gemini_parts.reply(record) if is_new else (), calls)
@@ -228,7 +230,7 @@ class _Session:
         return [self._keyed(name, message) for message in messages]
 
     def _keyed(self, name: str, message: Message) -> Message:
-        """`message` under a key of its own: the record's id, with a number from the second on."""
+        """`message` with a unique key: the record's id, numbered from the second on."""
         key, number = name, 1
         while key in self._taken:
             number += 1
@@ -238,7 +240,7 @@ class _Session:
         return msgspec.structs.replace(message, key=key)
 
     def _new_results(self, results: Sequence[Part]) -> tuple[Part, ...]:
-        """The results of calls that had none; after a resume the file has each once more, and they are sent again."""
+        """The results of calls that had none so far; after a resume the file repeats each."""
         parts: dict[str, Part] = {}
         for part in results:
             if part.call not in self._results:
@@ -247,7 +249,7 @@ class _Session:
         return tuple(parts.values())
 
     def _changed_results(self, results: Sequence[Part], end: int, time: str) -> Iterator[Event]:
-        """What the prompt has in the place of results from now on: Gemini CLI shortens old ones."""
+        """The edits of results that changed: Gemini CLI shortens old ones."""
         for part in results:
             digest = hashlib.sha256(part.body).digest()
             if self._results.get(part.call, digest) != digest:
@@ -257,20 +259,20 @@ class _Session:
     # -- what changes the prompt ---------------------------------------------------------------------------------------
 
     def _rewind(self, first: str) -> None:
-        """Takes a message and all behind it out of the prompt; all of it if there is no such message."""
+        """Removes a message and all after it from the prompt; the whole prompt if there is no such message."""
         count = self._prompt.index(first) if first in self._prompt else 0
         self._rewound = self._rewound or count < len(self._prompt)
         self._prompt = self._prompt[:count]
 
     def _settle(self, line: Line) -> Iterator[Event]:
-        """What the newest list of messages says of the prompt, now that the message in `line` follows it."""
+        """The events that bring the prompt in line with the newest list, now that the message in `line` follows it."""
         records, self._list = self._list, None
         if records is None:
             yield from self._forked(line)
             return
         here = self._compared(records)
         if not here.new and here.current == self._prompt[: len(here.current)]:
-            # A request that failed, or that the person stopped, takes its message along.
+            # A request that failed or was stopped by the person takes its message with it.
             self._rewound = self._rewound or here.current != self._prompt
             self._prompt = here.current
             yield from self._forked(line)
@@ -301,9 +303,9 @@ class _Session:
         return _Compared([*current], new, order, before)
 
     def _identity(self, record: dict[str, Any], matched: Mapping[str, None], alike: Mapping[str, list[str]]) -> str:
-        """The record that this one is: by its id, by a call, or by role and text; empty for none.
+        """The record that this one repeats, by its id, a call, or its role and text; empty for none.
 
-        `alike` has the records of the prompt by role and text, the last first; those that are gone over leave it.
+        `alike` has the prompt's records by role and text, the last first; those that were compared are removed.
         """
         name = self._alias.get(record["id"], record["id"])
         if name in self._keys:
@@ -317,17 +319,17 @@ class _Session:
         return names[0] if names else ""
 
     def _adds(self, record: dict[str, Any]) -> bool:
-        """Whether a record of a list that is none of ours is part of the prompt; results belong to their call."""
+        """Whether a new record of a list adds to the prompt; results belong to their call."""
         if record["id"] in self._keys or record["type"] not in ("user", "gemini"):
             return False
         return bool(gemini_parts.prompt(record) if record["type"] == "user" else gemini_parts.reply(record))
 
     def _added(self, record: dict[str, Any]) -> list[Message]:
-        """What a record of a list adds that is none of ours."""
+        """The messages that a new record of a list adds."""
         return self._messages(record, record["id"], gemini.result_parts(record.get("content")))
 
     def _rearranged(self, here: _Compared, line: Line) -> Iterator[Event]:
-        """The prompt with other messages in the place of some, or without some in between."""
+        """The events of a prompt in which messages were replaced or left out."""
         current = frozenset(here.current)
         dropped = [name for name in self._prompt if name not in current]
         time = text_in(here.new[0], "timestamp") if here.new else ""
@@ -348,7 +350,7 @@ class _Session:
         self._prompt = [name for name in dict.fromkeys(here.order) if name in self._keys]
 
     def _changed(self, record: dict[str, Any], end: int) -> Iterator[Event]:
-        """What the prompt has from now on in the place of a message's text, and of results."""
+        """The edits of a message's text and results that changed."""
         time, likeness = text_in(record, "timestamp"), _likeness(record)
         name = self._alias.get(record["id"], record["id"])
         if self._scope:
@@ -370,16 +372,16 @@ class _Session:
 
 
 class _Compared(NamedTuple):
-    """A list of messages beside the prompt so far."""
+    """A list of messages compared with the prompt so far."""
 
-    current: list[str]  # records in the prompt that it has
+    current: list[str]  # its records that are in the prompt
     new: list[dict[str, Any]]
     order: list[str]  # all of its records
-    before: str  # the key of the first known message behind a new one
+    before: str  # the key of the first known message after a new one
 
 
 def _source(stem: str, session: str) -> str:
-    """The id of a recording: its file's name, as the file that a mere start of `--resume` leaves has the same id."""
+    """The id of a recording: its file's name, since another file that `--resume` leaves has the same session id."""
     return stem if not session or session[:8] in stem else f"{stem}-{session[:8]}"
 
 
@@ -388,6 +390,6 @@ def _is_message(value: Any) -> bool:
 
 
 def _likeness(record: Mapping[str, Any]) -> str:
-    """What a message is known by under another id; empty for one without a text."""
+    """What identifies a message under another id: its type and text; empty without a text."""
     value = gemini_parts.text(record.get("content"))
     return f"{record['type']}\n{value}" if value else ""

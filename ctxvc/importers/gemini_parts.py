@@ -7,16 +7,15 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Origin, Part
-from ctxvc.core.recording.usage import sound
 from ctxvc.forms.gemini_edit import items, media_block
 from ctxvc.forms.values import objects, taken_over, text_of
 
-#: How texts begin that the host puts before what a person says.
+#: The beginnings of texts that the host puts before a person's.
 _HOSTS_TEXTS = ("<session_context>", "<hook_context>")
 
 
 def text(content: Any) -> str:
-    """What is said in a `content`, without thoughts."""
+    """The text of a `content`, without thoughts."""
     return "\n".join(text_of(item.get("text")) for item in items(content) if item.get("thought") is not True).strip()
 
 
@@ -25,10 +24,10 @@ def has_media(content: Any) -> bool:
 
 
 def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, ...]:
-    """What a message of the user adds besides results: the person's words, and the files that the host read for them.
+    """The parts of a user's message without results: the person's words, and files that the host read for them.
 
-    Of a message that was shown otherwise than it was sent, what was shown is the person's. `by_host` is for what a
-    sub-agent is asked.
+    If a message was displayed in another form than it was sent, the displayed texts are the person's. `by_host` is for
+    the task of a sub-agent.
     """
     content = items(record.get("content"))
     displayed = {text_of(item.get("text")) for item in items(record.get("displayContent"))} - {""}
@@ -46,7 +45,7 @@ def prompt(record: Mapping[str, Any], *, by_host: bool = False) -> tuple[Part, .
 
 
 def prompt_part(item: dict[str, Any], origin: Origin) -> list[Part]:
-    """A text or medium that the user sent; nothing for an empty text."""
+    """The part for a text or medium of the user; none for an empty text."""
     match item:
         case {"text": str(value)}:
             return [wire.text_part(value, "user", origin)] if value else []
@@ -76,7 +75,7 @@ def reply(record: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def _thought(value: Any) -> str:
-    """A thought in one text: its subject is the line that the model set in bold."""
+    """A thought as one text, with its subject as a line in bold, as the model wrote it."""
     if not isinstance(value, dict):
         return ""
     subject, description = text_of(value.get("subject")), text_of(value.get("description"))
@@ -87,7 +86,7 @@ def calls(record: Mapping[str, Any]) -> tuple[Part, ...]:
     """The calls of a reply, each once, from its content and from `toolCalls`."""
     requests = [item["functionCall"] for item in items(record.get("content")) if "functionCall" in item]
     parts: dict[str, Part] = {}
-    for request in [*requests, *_tool_calls(record)]:
+    for request in [*requests, *objects(record.get("toolCalls"))]:
         match request:
             case {"id": str(call), "name": str(name)} if call:
                 parts.setdefault(call, wire.call_part(name, call, wire.compact(request.get("args", {}))))
@@ -95,9 +94,9 @@ def calls(record: Mapping[str, Any]) -> tuple[Part, ...]:
 
 
 def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The parts of the results in a reply's `toolCalls`; of one that is only a text, the part that it is sent as."""
+    """The results in a reply's `toolCalls`, as parts of a `content`."""
     parts: list[dict[str, Any]] = []
-    for call in _tool_calls(record):
+    for call in objects(record.get("toolCalls")):
         result = call.get("result")
         if isinstance(result, str):
             response = {"id": call.get("id"), "name": call.get("name"), "response": {"output": result}}
@@ -105,22 +104,3 @@ def recorded_results(record: Mapping[str, Any]) -> list[dict[str, Any]]:
         else:
             parts += items(result)
     return parts
-
-
-def _tool_calls(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return objects(record.get("toolCalls"))
-
-
-def usage(tokens: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API, which counts cached input by itself and thoughts as output."""
-    if not isinstance(tokens, dict):
-        return {}
-    names = ("input", "cached", "output", "thoughts")
-    counts = sound({name: tokens[name] for name in names if type(tokens.get(name)) is int})
-    cached = min(counts.get("cached", 0), counts.get("input", 0))
-    totals = {
-        "input_tokens": counts.get("input", 0) - cached,
-        "cache_read_input_tokens": cached,
-        "output_tokens": counts.get("output", 0) + counts.get("thoughts", 0),
-    }
-    return {name: count for name, count in totals.items() if count > 0}

@@ -1,6 +1,6 @@
 """Session traces of Hugging Face (STS-Format): a header line, then a message a line.
 
-Lines of ours have more under `ctxvc`: see `exporters/hf_trace.py`. Of a line that is not, it is not read.
+Our own lines have more under `ctxvc` (`exporters/hf_trace.py`), which is not read in those of others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=single(events), en
 
 
 class _Reader:
-    """Reads the lines behind the header, in order."""
+    """Reads the lines after the header, in order."""
 
     def __init__(self, *, ours: bool) -> None:
         self._ours = ours

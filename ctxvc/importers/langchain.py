@@ -1,6 +1,6 @@
 """Lists of LangChain messages → events: a JSON document, or a message a line.
 
-A document is the list itself, or an object that has it: a prompt, a history, the state of an agent.
+A document is the list, or an object with it: a prompt, a history, the state of an agent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def events(recording: Recording) -> Iterator[Event]:
     """The events of the list. Raises: BadInput if the file has no message."""
     in_lines = fields_of(wire.parsed(recording.first_line().decode("utf-8", "replace"), dict)) is not None
     stream = _lines(recording) if in_lines else _document(recording)
-    # The first message tells the recording's id, and in a document, where none is being written, the second too.
+    # The recording's id comes from the first message, and in a document, which is complete, from the second too.
     beginning: list[Entry | Warned] = []
     messages: list[dict[str, Any]] = []
     for item in stream:

@@ -1,4 +1,4 @@
-"""Messages of LangChain as JSON, for the importers of what has them.
+"""Messages of LangChain as JSON; helpers for importers.
 
 Three functions of LangChain write one: `dumpd` as `{"lc", "type": "constructor", "id", "kwargs"}`, `message_to_dict` as
 `{"type", "data"}`, and pydantic's `model_dump` as its fields alone.
@@ -18,11 +18,10 @@ from ctxvc.core.recording.usage import counts
 from ctxvc.forms import elements
 from ctxvc.forms.chat import CallIds
 from ctxvc.forms.origins import is_by_client
-from ctxvc.forms.usage import of_chat, token_counts
 from ctxvc.forms.values import digest, objects, text_of
 from ctxvc.importers.documents import mapping
 
-#: `type` of a message → role and maker. Chunks are replies that were put together from a stream.
+#: `type` of a message → role and origin.
 _TYPES: dict[str, tuple[Role, Origin]] = {
     "human": ("user", "human"),
     "ai": ("assistant", "model"),
@@ -33,12 +32,12 @@ _TYPES: dict[str, tuple[Role, Origin]] = {
     "chat": ("user", "human"),
 }
 _REASONING = frozenset({"thinking", "redacted_thinking", "reasoning"})
-#: Parts of a stream that the whole message has elsewhere.
+#: Pieces of a stream that the complete message has elsewhere.
 _FRAGMENTS = frozenset({"input_json_delta", "tool_call_chunk"})
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a message in any of its forms, with its `type`; None if it is none."""
+    """The fields of a message in any of these forms, with its `type`; None for any other value."""
     match value:
         case {"lc": int(), "type": "constructor", "id": [*_, str(name)], "kwargs": dict(kwargs)}:
             message = {"type": name.removesuffix("Chunk").removesuffix("Message"), **kwargs}
@@ -53,17 +52,17 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def is_summary(message: Mapping[str, Any]) -> bool:
-    """Whether a message is the summary that LangChain's own middleware put in the place of earlier ones."""
+    """Whether a message is the summary by which LangChain's own middleware replaced earlier ones."""
     return mapping(message, "additional_kwargs").get("lc_source") == "summarization"
 
 
 def identity(message: Mapping[str, Any]) -> str:
-    """What tells a message from others: its id, or a checksum of its text."""
+    """A message's id, or a checksum of its text."""
     return text_of(message.get("id")) or digest([message["type"], message.get("content")]).hex()[:16]
 
 
 def leading_system(messages: list[dict[str, Any]]) -> tuple[Any, int]:
-    """The system prompt that messages begin with, as a Messages API value, and of how many it is."""
+    """The leading system prompt as a Messages API value, and the number of its messages."""
     blocks: list[Any] = []
     count = 0
     for message in messages:
@@ -82,14 +81,14 @@ def leading_system(messages: list[dict[str, Any]]) -> tuple[Any, int]:
 
 
 class Reader:
-    """Reads one conversation's messages, in order: calls get ids that are unique in it, results find their calls."""
+    """Reads one conversation's messages, in order: calls get unique ids, and results are matched to them."""
 
     def __init__(self) -> None:
         self._ids = CallIds()
         self._newest_result: Any = None
 
     def message(self, fields: Mapping[str, Any], key: str) -> Message | str:
-        """A message by its `fields_of` as one of ours, or why there is none."""
+        """The `Message` for `fields_of` a message, or the reason there is none."""
         role, origin = _TYPES[fields["type"]]
         if fields["type"] in ("tool", "function"):
             parts = self._result(fields)
@@ -133,7 +132,7 @@ class Reader:
         return parts
 
     def _maker_of_reply(self, fields: Mapping[str, Any]) -> Origin:
-        """The maker of a reply: the client, where it repeats a tool's words as if the model had said them."""
+        """Who made a reply: the client if it repeats a tool's output as the model's answer."""
         is_copy = fields.get("content") and fields.get("content") == self._newest_result
         return "client" if is_copy and not fields.get("response_metadata") else "model"
 
@@ -159,24 +158,24 @@ class Reader:
 
 
 def usage(message: Mapping[str, Any]) -> dict[str, int]:
-    """The provider's counts of a reply, with the Messages API's names: there, `input_tokens` is without the cache."""
+    """A reply's token counts under the Messages API's names, where `input_tokens` exclude cached input."""
     metadata = mapping(message, "response_metadata")
     return (
         usage_of(mapping(message, "usage_metadata"))
-        or of_chat(metadata.get("token_usage"))
+        or elements.chat_usage(metadata.get("token_usage"))
         or counts(metadata.get("usage"))
     )
 
 
 def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
-    """The same of LangChain's own `usage_metadata`."""
+    """The same for LangChain's own `usage_metadata`."""
     details = mapping(metadata, "input_token_details")
     cached, written = details.get("cache_read"), details.get("cache_creation")
-    return token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
+    return elements.token_counts(metadata.get("input_tokens"), cached, written, metadata.get("output_tokens"))
 
 
 def _maker(fields: Mapping[str, Any], origin: Origin) -> Origin:
-    """The maker of a message that is no reply and no result; what a program adds to the list, it marks."""
+    """Who made a message that is neither reply nor result; programs mark those that they add to the list."""
     added = mapping(fields, "additional_kwargs")
     is_marked = isinstance(added.get("lc_source"), str) or added.get("hide_from_ui") is True
     return "client" if is_marked and origin == "human" else origin
@@ -189,7 +188,7 @@ def _by_its_text(part: Part) -> Part:
 
 
 def _raw_arguments(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Arguments as the provider sent them, by the ids of their calls, where the message still has them."""
+    """call → its arguments as the provider sent them, if the message still has them."""
     raw: dict[str, str] = {}
     for call in objects(mapping(fields, "additional_kwargs").get("tool_calls")):
         match call:
@@ -204,7 +203,7 @@ def _items(content: Any) -> list[Any]:
 
 
 def _calls_in(content: Any) -> Iterator[dict[str, Any]]:
-    """The calls that a provider's content has, in messages from before LangChain listed them."""
+    """The calls in a provider's content, in messages from before LangChain listed them."""
     for item in objects(content):
         match item:
             case {"type": "tool_use", "id": str(call), "name": str(name)}:
@@ -212,7 +211,7 @@ def _calls_in(content: Any) -> Iterator[dict[str, Any]]:
 
 
 def _call_id(item: Any) -> str:
-    """The id of the call that an item of a reply's content is; empty if it is none."""
+    """The id of the call in an item of a reply's content; empty for any other item."""
     match item:
         case {"type": "tool_use" | "tool_call" | "invalid_tool_call", "id": str(call)}:
             return call
@@ -235,16 +234,19 @@ def _parts(content: Any, role: Role, origin: Origin) -> Iterator[Part]:
 
 
 def _block(item: Any) -> dict[str, Any] | None:
-    """The Messages API's block for an item of a content list; None if it has none."""
+    """The Messages API's block for an item of a content list; None if there is none."""
     match item:
         case str():
             return {"type": "text", "text": item}
         case {"type": "reasoning", "reasoning": str(text)}:
             signature = text_of(mapping(item, "extras").get("signature"))
             return {"type": "thinking", "thinking": text, **({"signature": signature} if signature else {})}
-        case {"type": "image", "base64": str(data), "mime_type": str(media)}:
-            return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
-        case {"type": "image", "source_type": "base64", "data": str(data), "mime_type": str(media)}:
+        case {"type": "image", "base64": str(data), "mime_type": str(media)} | {
+            "type": "image",
+            "source_type": "base64",
+            "data": str(data),
+            "mime_type": str(media),
+        }:
             return {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}
         case {"type": "image", "url": str(url)} | {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
             return elements.image(url)

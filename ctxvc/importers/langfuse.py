@@ -1,8 +1,8 @@
-"""Observations of Langfuse: as its SDKs send them, a batch a line, or as its API and its exports give them.
+"""Observations of Langfuse: as its SDKs send them, a batch a line, or as its API and exports return them.
 
-SDKs since version 3 send spans (OTLP, here as JSON) with attributes of Langfuse's own, older ones events of a form of
-its own; exports have observations, alone or in their traces. A generation has the whole prompt, in the form of the
-traced library. Source: langfuse 5.0 and 2.60, langfuse.api.
+SDKs since version 3 send spans (OTLP, here as JSON) with Langfuse's attributes, older ones send its own events; exports
+have observations, alone or in their traces. A generation has the whole prompt, in the form of the traced library.
+Source: langfuse 5.0 and 2.60, langfuse.api.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def sniff(head: bytes) -> bool:
 
 
 def conversations(recording: Recording) -> Conversations:
-    """The conversations: what shares a session's id, else each trace. Raises: BadInput if there is none."""
+    """A conversation per session id, else per trace. Raises: BadInput if there is none."""
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
@@ -59,7 +59,7 @@ IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _pieces_of(value: Any) -> list[dict[str, Any]]:
-    """The observations in a value of the file, in the names of the API; of SDK 2 traces too, without a `traceId`."""
+    """The observations in a value of the file, with the API's names; in SDK 2's form also traces, without `traceId`."""
     match value:
         case {"resourceSpans": list()}:
             return [_of_span(span) for span in spans(value)]
@@ -81,7 +81,7 @@ def _has_pieces(value: Any) -> bool:
 
 
 def _of_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """An observation, or what became of it, in an event of SDK 2; a trace; None if it is none."""
+    """The observation, its update, or the trace in an event of SDK 2; None for any other event."""
     kind, _, verb = text_of(event.get("type")).rpartition("-")
     body = event.get("body")
     if not isinstance(body, dict) or verb not in ("create", "update"):
@@ -112,14 +112,14 @@ def _of_span(span: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """A value that stands as JSON in a string, unless it is a text."""
+    """A value, which may be JSON in a string."""
     parsed = structured(value)
     return parsed if isinstance(parsed, (dict, list)) else value
 
 
 def _entries(recording: Recording) -> Iterator[Entry | Warned]:
     pieces = list(runs(recording, _TRACER))
-    sessions: dict[str, str] = {}  # of each trace; SDK 2 may tell it when one ends
+    sessions: dict[str, str] = {}  # trace → its session, which SDK 2 may send only at the end
     for piece in pieces:
         if isinstance(piece, Record) and (session := text_in(piece.value, "sessionId")):
             sessions.setdefault(text_in(piece.value, "traceId") or piece.value["id"], session)

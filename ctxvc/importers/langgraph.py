@@ -1,8 +1,8 @@
-"""Threads of LangGraph → events: the state of a thread as its server gives it, or a list of its states.
+"""Threads of LangGraph → events: the state of a thread as its server returns it, or a list of its states.
 
 A state has all messages of its moment. In a list (`/threads/ID/history`, newest first) each is compared with the one
-before: messages are added, taken out, replaced by a summary, edited, or the thread goes on from an earlier moment. A
-state's `tasks` may hold the states of sub-graphs.
+before: messages are added, removed, replaced by a summary, edited, or the thread continues from an earlier moment. A
+state's `tasks` may have the states of sub-graphs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _opened(stem: str, states: list[dict[str, Any]], system: Any) -> Opened:
     version, graph = text_of(metadata.get("langgraph_version")), text_of(metadata.get("graph_id"))
     return Opened(
         format=FORMAT,
-        # A thread whose older messages a summary replaced since begins differently, and is another recording.
+        # A thread whose older messages were since replaced by a summary begins differently: it is another recording.
         source=documents.identity(thread, identity(_messages(states[0])[0])),
         name=name_rules.slug(f"thread-{thread[:8]}" if thread != stem else stem),
         model=text_of(metadata.get("model_name")),
@@ -103,11 +103,11 @@ class _Thread:
         self._end = sum(len(wire.compact(message)) for _, message in system)
         self._readers = {"": Reader()}
         self._paths: dict[str, list[str]] = {"": []}  # scope → keys of the messages in its prompt
-        self._prints: dict[str, bytes] = {}  # key → what its message said
+        self._prints: dict[str, bytes] = {}  # key → the fingerprint of its message
         self._calls: dict[str, str] = {}  # key of a result → its call
 
     def events(self, messages: list[dict[str, Any]]) -> Iterator[Event]:
-        """What is new in a state with these messages."""
+        """The events of a state with these messages."""
         keyed = [(key, message) for key, message in _keyed(messages) if key not in self._system]
         path, keys = self._paths[""], [key for key, _ in keyed]
         common = next(
@@ -118,7 +118,7 @@ class _Thread:
             yield from self._changed(path, keys, common, dict(keyed))
             newer = [(key, message) for key, message in newer if key not in self._prints]
         elif common < len(path):
-            return  # an earlier moment, from which nothing else came
+            return  # an earlier moment, from which nothing continued
         yield from self._edited(keyed[:common])
         for key, message in newer:
             yield from self._added(key, message)
@@ -127,7 +127,7 @@ class _Thread:
     def _changed(
         self, path: list[str], keys: list[str], common: int, messages: dict[str, dict[str, Any]]
     ) -> Iterator[Event]:
-        """The event of a prompt that does not only grow."""
+        """The event of a prompt that did not just grow."""
         self._end += 1
         first = messages[keys[common]]
         summary: tuple[Message, ...] = ()
@@ -166,7 +166,7 @@ class _Thread:
         yield Closed(end=self._end, scope=scope)
 
     def subgraphs(self, state: dict[str, Any]) -> Iterator[Event]:
-        """What is new in the states of the sub-graphs that were at work in a state."""
+        """The events of the states of sub-graphs in a state."""
         for task in objects(state.get("tasks")):
             inner = documents.mapping(task, "state")
             messages = _messages(inner)
@@ -184,7 +184,7 @@ class _Thread:
 
 
 def _keyed(messages: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """The messages with keys that are unique among them."""
+    """The messages with unique keys."""
     uses: dict[str, int] = {}
     keyed = []
     for message in messages:

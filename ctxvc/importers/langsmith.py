@@ -1,6 +1,6 @@
-"""Runs of LangSmith: batches as its SDK sends them, a line each, or runs as its API and its exports give them.
+"""Runs of LangSmith: batches as its SDK sends them, a line each, or runs as its API and exports return them.
 
-A batch has runs that begin (`post`) and what became of runs that began earlier (`patch`). A run of a model has the
+A batch has new runs (`post`) and updates of earlier ones (`patch`). A run of a model has the
 whole prompt, in the form of the traced library. Source: langsmith 0.15, its `schemas.RunBase` and `client.list_runs`.
 """
 
@@ -20,7 +20,7 @@ from ctxvc.importers.traces import Run
 
 FORMAT = "langsmith"
 
-#: Names in a run's metadata by which LangSmith knows a thread, in its order.
+#: The metadata fields in which LangSmith looks for a run's thread, in its order.
 _THREADS = ("session_id", "thread_id", "conversation_id")
 _BATCH = ("post", "patch")
 
@@ -33,7 +33,7 @@ def sniff(head: bytes) -> bool:
 
 
 def conversations(recording: Recording) -> Conversations:
-    """The conversations: what shares a thread's id, else each trace. Raises: BadInput if there is none."""
+    """A conversation per thread id, else per trace. Raises: BadInput if there is none."""
     return traces.conversations(recording, _FORM, entries(runs(recording, _TRACER), _TRACER))
 
 
@@ -41,7 +41,7 @@ IMPORTER = Importer(format=FORMAT, sniff=sniff, conversations=conversations)
 
 
 def _runs(value: Any) -> list[dict[str, Any]]:
-    """The runs in a value of the file, as far as they are objects."""
+    """The runs in a value of the file that are objects."""
     match value:
         case {"runs": list(runs)} | list(runs):
             return objects(runs)
@@ -61,7 +61,7 @@ def _is_run(run: Mapping[str, Any]) -> bool:
 
 
 def _start(run: Mapping[str, Any]) -> str:
-    """When a run began: the last part of its `dotted_order`, before its id."""
+    """The start of a run: the last part of its `dotted_order`."""
     return text_of(run.get("dotted_order")).rpartition(".")[2] or text_of(run.get("start_time"))
 
 

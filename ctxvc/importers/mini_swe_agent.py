@@ -15,7 +15,7 @@ import msgspec
 from ctxvc.core.ledger import name_rules, wire
 from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.recording.events import Closed, Event, Opened, Said, Warned
-from ctxvc.forms import usage
+from ctxvc.forms import elements
 from ctxvc.forms.chat import Reader, instructions
 from ctxvc.forms.values import objects, taken_over, text_of, time_of
 from ctxvc.importers import documents
@@ -26,16 +26,16 @@ from ctxvc.importers.request_log import Turn, opening
 
 FORMAT = "mini-swe-agent"
 
-#: By one of these commands the model ends a run; its output is the last message.
+#: The commands by which the model ends a run; the output is the last message.
 _SUBMIT = (
     "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
     "MINI_SWE_AGENT_FINAL_OUTPUT",
     "MICRO_SWE_AGENT_FINAL_OUTPUT",
 )
-#: How messages begin that the program made itself, before it told so under `extra`.
+#: The beginnings of messages that the program made, for versions that do not say so under `extra`.
 _OBSERVATIONS = ("<returncode>", "Observation:", "The last command timed out", "The last command <command>")
 _COMPLAINTS = ("Please always provide EXACTLY ONE action",)
-#: Values of `interrupt_type` by which a person spoke.
+#: The beginning of the values of `interrupt_type` for messages of a person.
 _BY_A_PERSON = "User"
 
 
@@ -80,7 +80,7 @@ def events(recording: Recording) -> Iterator[Event]:
         if number <= len(messages) - len(conversation):
             continue
         if text_at(value, "role") == "exit":
-            continue  # how the run ended; no model was sent it
+            continue  # the end of the run, which is not sent
         converted = run.message(value, chats[number - 1], f"message:{number}")
         if isinstance(converted, str):
             yield Warned(text=f"message {number} was skipped: {converted}")
@@ -99,7 +99,7 @@ def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[An
     )
     return Opened(
         format=FORMAT,
-        source=documents.identity(stem, *beginning),  # the first reply has its time, where the version tells it
+        source=documents.identity(stem, *beginning),  # the first reply has its time in newer versions
         name=name_rules.slug(stem),
         model=text_at(config, "model", "model_name"),
         cwd=text_at(config, "environment", "cwd"),
@@ -111,7 +111,7 @@ def _opened(stem: str, info: dict[str, Any], system: Any, beginning: Sequence[An
 
 
 def _chat(value: Any) -> Any:
-    """A message as one of chat completions, without what the program notes besides."""
+    """A message in the form of chat completions, without the program's own notes."""
     match value:
         case {"object": "response", "output": list(output)}:
             return _reply(output)
@@ -126,7 +126,7 @@ def _chat(value: Any) -> Any:
 
 
 def _reply(output: list[Any]) -> dict[str, Any]:
-    """The reply in the output of OpenAI's Responses. Its reasoning is no text there, but items of their own."""
+    """The reply in an output of OpenAI's Responses; `reasoning` has its other items."""
     message: dict[str, Any] = {"role": "assistant", "content": [], "tool_calls": []}
     reasoning = []
     for item in objects(output):
@@ -158,7 +158,7 @@ class _Run:
         self._submits = False  # whether the newest reply ends the run
 
     def message(self, value: Any, chat_message: Any, key: str) -> Message | str:
-        """The message as one of ours, or why there is none."""
+        """The `Message` for a value, or the reason there is none."""
         if not isinstance(value, dict) or not isinstance(chat_message, dict):
             return "it is not an object"
         items = chat_message.pop("reasoning", []) if value.get("object") == "response" else []
@@ -180,7 +180,7 @@ class _Run:
         return msgspec.structs.replace(message, parts=parts, time=message.time or time_of(extra.get("timestamp")))
 
     def _origin(self, value: dict[str, Any], text: str) -> Origin:
-        """The maker of a message of role `user`: a person, a command that was run, or the program."""
+        """Who made a message of role `user`: a person, a command, or the program."""
         if not self._task_seen:
             self._task_seen = True
             return "human"
@@ -197,8 +197,8 @@ class _Run:
 
 
 def _turn(value: dict[str, Any]) -> Turn:
-    """What the file tells of the call that a message is the reply of."""
+    """The model and usage of the call that a message is the reply of."""
     if value.get("object") == "response":
-        return Turn(messages=[], model=text_of(value.get("model")), usage=usage.of_responses(value.get("usage")))
+        return Turn(messages=[], model=text_of(value.get("model")), usage=elements.responses_usage(value.get("usage")))
     response = documents.mapping(value, "extra", "response")
-    return Turn(messages=[], model=text_of(response.get("model")), usage=usage.of_chat(response.get("usage")))
+    return Turn(messages=[], model=text_of(response.get("model")), usage=elements.chat_usage(response.get("usage")))

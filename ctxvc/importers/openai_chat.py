@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ctxvc.core.recording.events import Event, Warned
-from ctxvc.forms import chat, elements, usage
+from ctxvc.forms import chat, elements
 from ctxvc.forms.values import has_role, text_of, time_of
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Importer
@@ -19,7 +19,7 @@ _TELLTALE = frozenset({"tool_calls", "function_call", "tool_call_id", "refusal",
 
 
 def sniff(head: bytes) -> bool:
-    """Whether `head` holds messages with something that only this form has."""
+    """Whether `head` has messages with something that only this form has."""
     values = opening(head)
     if values and _is_runs(values[0]):
         values = [run["traj"] for run in values[0] if _is_run(run)][:1]
@@ -44,19 +44,10 @@ def _is_ours(message: dict[str, Any]) -> bool:
     )
 
 
-def events(recording: Recording) -> Iterator[Event]:
-    """The events of the file's only conversation, or of its first. Raises: BadInput if the file holds no message."""
-    streams = conversations(recording)
-    _, first = next(streams)
-    yield from first
-    if more := sum(1 for _ in streams):
-        yield Warned(text=f"this is the first of {more + 1} conversations in the file")
-
-
 def conversations(recording: Recording) -> Conversations:
-    """Every conversation of the file with an ending for its name and id, empty if it is the only one.
+    """Every conversation of the file, with an ending for its name and id, empty if it is the only one.
 
-    Raises: BadInput, also while the events are taken.
+    Raises: BadInput, also while the events are read.
     """
     entries = records(recording)
     first = next(entries)
@@ -123,13 +114,13 @@ class _Conversation:
                     messages=[message],
                     model=text_of(response.get("model")),
                     reply=text_of(response.get("id")),
-                    usage=usage.of_chat(response.get("usage")),
+                    usage=elements.chat_usage(response.get("usage")),
                     time=time_of(response.get("created")),
                     missing=("what was sent",),
                     left_out=f"{len(alternatives)} more choices in the response" if alternatives else "",
                 )
         if not is_exchange:
-            # One message a line: only the first can still be the system prompt.
+            # With a message a line, only the first can be the system prompt.
             system, rest = (None, [value]) if self._begun else chat.instructions([value])
             yield Turn(messages=rest, system=system, missing=("tool definitions",))
         self._begun = True

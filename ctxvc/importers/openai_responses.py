@@ -1,6 +1,6 @@
 """Recordings of OpenAI's Responses API: a request, a response, a list of items, or a log with one of these a line.
 
-A reply is several items: reasoning, a message, calls. Neighbouring items of the model's are one message here.
+A reply is several items: reasoning, a message, calls. Consecutive items of the model are one message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxvc.core.recording.events import Event
-from ctxvc.forms import responses, usage
+from ctxvc.forms import elements, responses
 from ctxvc.forms.responses_edit import is_item
 from ctxvc.forms.values import objects, text_of, time_of
 from ctxvc.importers.file import Recording
@@ -23,7 +23,7 @@ _TELLTALE = frozenset({"reasoning", "function_call", "function_call_output", "cu
 
 
 def sniff(head: bytes) -> bool:
-    """Whether `head` holds a request or response of this API, or items that only it has."""
+    """Whether `head` has a request or response of this API, or items that only it has."""
     values = opening(head)
     return any(map(_is_ours, values)) and all(_is_ours(value) or is_item(value) for value in values)
 
@@ -36,8 +36,8 @@ def _is_ours(value: Any) -> bool:
             return True
         case {"object": "response", "output": list()}:
             return True
-        case {"input": str() | list() as given, **rest} if "messages" not in rest:
-            items = [{"type": "message", "role": "user"}] if isinstance(given, str) else given
+        case {"input": str() | list() as sent, **rest} if "messages" not in rest:
+            items = [{"type": "message", "role": "user"}] if isinstance(sent, str) else sent
             return bool({"model", "instructions"} & rest.keys()) and bool(items) and all(map(is_item, items[:-1]))
         case [dict(), *_]:
             return all(map(is_item, value[:-1])) and any(map(_is_telltale, value))
@@ -51,7 +51,7 @@ def _is_telltale(item: Any) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """Raises: BadInput if the file holds no item."""
+    """The events of the log. Raises: BadInput if it has no item."""
     return Log(FORMAT, recording.stem, responses.fingerprint, responses.message).events(records(recording), _turns)
 
 
@@ -67,13 +67,13 @@ def _turns(value: Any) -> Iterator[Turn]:
 
 
 def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
-    """The request and the response in one object of a log; an object that is neither counts as an item."""
+    """The request and response in an object of a log; any other object counts as an item."""
     request, response = value.get("request", value), value.get("response", value)
     is_exchange = False
     match request:
-        case {"input": str() | list() as given} if "object" not in request:
+        case {"input": str() | list() as sent} if "object" not in request:
             is_exchange = True
-            items = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else given
+            items = [{"type": "message", "role": "user", "content": sent}] if isinstance(sent, str) else sent
             continued = bool(request.get("previous_response_id"))
             yield Turn(
                 messages=responses.grouped(items),
@@ -93,7 +93,7 @@ def _exchange(value: dict[str, Any]) -> Iterator[Turn]:
                     model=text_of(response.get("model")),
                     system=text_of(response.get("instructions")),
                     reply=text_of(response.get("id")),
-                    usage=usage.of_responses(response.get("usage")) if newest else {},
+                    usage=elements.responses_usage(response.get("usage")) if newest else {},
                     time=time_of(response.get("created_at")),
                     missing=("what was sent",),
                 )

@@ -1,9 +1,9 @@
 """Traces of OpenTelemetry with its conventions for generative AI: OTLP as JSON, a batch of spans a line, or a document.
 
 A span of an inference has the whole prompt (`gen_ai.input.messages`) and the reply (`gen_ai.output.messages`), so a
-trace is a log of requests. Spans are written when they end: those of an agent's inferences before its own. What an
-agent sent is told by the parent that its inferences share; of a trace, the first agent is the conversation's, and the
-others are its sub-agents. Source: open-telemetry/semantic-conventions-genai, in development; as pydantic-ai writes it.
+trace is a log of requests. Spans are written when they end: inferences before their agent. The inferences of an agent
+share a parent; the first agent of a trace is the conversation's, the others are its sub-agents. Source:
+open-telemetry/semantic-conventions-genai, in development; as pydantic-ai writes it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT = "otel-genai"
 _BEGINNING = re.compile(rb'\s*\{\s*"resourceSpans"\s*:')
 _PREFIX = "gen_ai."
 _INPUT, _OUTPUT, _SYSTEM = "input.messages", "output.messages", "system_instructions"
-#: Ours: what came in since the reply before, where a span has no prompt; the places of a compaction's summary in it.
+#: Ours: the messages since the reply before, in a span without a prompt; the indices of a compaction's summary in it.
 _OURS = "ctxvc."
 _ADDED, _SUMMARY = "ctxvc.input.added", "ctxvc.summary"
 _USAGE = {
@@ -41,17 +41,17 @@ _USAGE = {
     "usage.cache_creation.input_tokens": "cache_creation_input_tokens",
     "usage.cache_write.input_tokens": "cache_creation_input_tokens",
 }
-#: A value may be a list or an object of its own, in the protocol's own form.
+#: The deepest nesting of lists and objects in a value that is read.
 _DEEPEST = 40
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file begins as a batch of spans does; whether they are of inferences, only all of it tells."""
+    """Whether a file begins with a batch of spans, which need not be of inferences."""
     return _BEGINNING.match(head) is not None and b'"langfuse.observation.' not in head
 
 
 def conversations(recording: Recording) -> Conversations:
-    """The conversations: what shares a `gen_ai.conversation.id`, else each trace. Raises: BadInput if there is none."""
+    """A conversation per `gen_ai.conversation.id`, else per trace. Raises: BadInput if there is none."""
     return traces.conversations(recording, _FORM, _entries(recording))
 
 
@@ -78,7 +78,7 @@ def spans(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def attributes_of(span: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A span's attributes whose names begin with `prefix`, by the rest of their names, in plain JSON."""
+    """A span's attributes whose names begin with `prefix`, by the rest of the name, as plain JSON."""
     return {
         text_of(item.get("key")).removeprefix(prefix): _value(item.get("value"))
         for item in objects(span.get("attributes"))
@@ -104,7 +104,7 @@ def _inference(span: Mapping[str, Any]) -> Inference | None:
 
 
 def _value(value: Any, depth: int = 0) -> Any:
-    """The value of an attribute, in plain JSON."""
+    """The value of an attribute as plain JSON."""
     match value:
         case {"stringValue": str(text)}:
             return text
@@ -120,7 +120,7 @@ def _value(value: Any, depth: int = 0) -> Any:
 
 
 def structured(value: Any) -> Any:
-    """The value of an attribute that many write as JSON in a string."""
+    """The value of an attribute, which may be JSON in a string."""
     return wire.parsed(value, object) if isinstance(value, str) else value
 
 
@@ -129,7 +129,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
-    """What was sent, and the reply to it, of a span's attributes, in which messages are lists, and its end."""
+    """The request and the reply of a span, by its attributes, in which messages are lists, and its end."""
     attributes, time = value
     messages = list(attributes[_INPUT])
     instructions = _texts(structured(attributes.get(_SYSTEM)))
@@ -167,7 +167,7 @@ def _turns(value: tuple[dict[str, Any], str]) -> Iterator[Turn]:
 
 
 def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
-    """The token counts of a call under the names of the Messages API, whose input is without what the cache had."""
+    """The token counts of a call under the Messages API's names, where `input_tokens` exclude cached input."""
     pairs = ((ours, attributes.get(theirs)) for theirs, ours in _USAGE.items())
     counts = {name: count for name, count in sound({n: c for n, c in pairs if type(c) is int}).items() if count}
     cached = counts.get("cache_read_input_tokens", 0) + counts.get("cache_creation_input_tokens", 0)
@@ -189,7 +189,7 @@ def _definition(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message(value: Any, key: str, about: Facts) -> Message | str:
-    """The message as one of ours, or why there is none."""
+    """The `Message` for a value, or the reason there is none."""
     role: Role = value["role"] if value["role"] in ("assistant", "system") else "user"
     parts = tuple(_part(part, role) for part in objects(value.get("parts")))
     if not parts:
@@ -233,7 +233,7 @@ def _is_object(arguments: Any) -> bool:
 
 
 def time_of_nanoseconds(nanoseconds: Any) -> str:
-    """ISO 8601 for nanoseconds since 1970, in a string; empty for what is no such number."""
+    """ISO 8601 for nanoseconds since 1970, a number or a text of digits; empty for any other value."""
     digits = str(nanoseconds)
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         return ""

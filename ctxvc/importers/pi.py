@@ -1,6 +1,6 @@
 """Sessions of the pi coding agent (`<time>_<uuid>.jsonl`) → events.
 
-Since version 2 every entry names its parent, so that a file is a tree: continuing from an earlier entry makes a branch.
+Since version 2 every entry names its parent, so a file is a tree: continuing from an earlier entry makes a branch.
 Version 1 is a plain sequence. Entries that are not messages (a model change, a label, an extension's state) are nodes
 of the tree too.
 """
@@ -22,7 +22,7 @@ from ctxvc.core.ledger.wire import without
 from ctxvc.core.recording.events import Closed, Compacted, Edited, Event, Forked, Opened, Said, Warned
 from ctxvc.forms.values import objects, taken_over, text_in
 from ctxvc.importers.file import Line, Recording, json_lines, object_in
-from ctxvc.importers.protocol import LINES, Importer, WarnedOnce, folder_of, is_within, of_project, single
+from ctxvc.importers.protocol import LINES, Importer, WarnedOnce, names_project, of_project, single
 
 FORMAT = "pi"
 
@@ -37,7 +37,7 @@ _USAGE = {
 }
 #: Entries that add nothing to the prompt.
 _SILENT = frozenset({"thinking_level_change", "custom", "label", "usage"})
-#: Messages that an edit may give another content.
+#: Messages whose content an edit may replace.
 _EDITABLE = frozenset({"user", "assistant", "toolResult", "custom", "custom_message"})
 _ROLES = frozenset(
     {
@@ -68,9 +68,9 @@ def sniff(head: bytes) -> bool:
 
 
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
-    """The folders in which pi keeps the sessions of `project`, an absolute path.
+    """The folders with pi's sessions of `project`, an absolute path.
 
-    A folder from `PI_CODING_AGENT_SESSION_DIR` holds those of every project: `is_of_project` separates them.
+    That of `PI_CODING_AGENT_SESSION_DIR` has those of every project.
     """
     base = Path(env["PI_CODING_AGENT_DIR"]) if env.get("PI_CODING_AGENT_DIR") else home / ".pi" / "agent"
     encoded = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", str(project)))
@@ -86,8 +86,8 @@ def recordings(folder: Path, project: Path) -> Iterator[Path]:
 
 
 def is_of_project(head: bytes, project: str) -> bool:
-    """Whether the session that begins with `head` was held in the folder `project` or below it."""
-    return sniff(head) and is_within(folder_of(head), project)
+    """Whether `head` begins a session in the folder `project` or below it."""
+    return sniff(head) and names_project(head, project)
 
 
 def events(recording: Recording) -> Iterator[Event]:
@@ -109,10 +109,10 @@ IMPORTER = Importer(
 
 
 class _Session:
-    """The tree so far. A position in it is the key of the newest message on the way there, empty before the first."""
+    """The tree so far. A position in it is the key of the newest message on the way there, empty if there is none."""
 
     def __init__(self, stem: str, windows: Mapping[str, int] = {}) -> None:
-        """`windows` are those of the models that the person defined for pi."""
+        """`windows` has the windows of the models that the person defined for pi."""
         self._stem = stem
         self._windows = windows
         self._window = Window()
@@ -123,7 +123,7 @@ class _Session:
         self._entries = [""]  # the id of every entry in file order, which version 1 refers to by number
         self._position = {"": ""}  # of every entry, by its id
         self._above: dict[str, str] = {}  # the position before a message, by its key
-        self._summaries: set[str] = set()  # keys of the messages that a compaction put in
+        self._summaries: set[str] = set()  # keys of the messages that a compaction added
         self._editable: dict[str, tuple[dict[str, Any], str]] = {}  # id of an entry → its message, and the role
         self._warning = WarnedOnce()
 
@@ -169,7 +169,7 @@ class _Session:
         yield from self._window_news(text_in(header, "modelId"))
 
     def _window_news(self, model: str) -> Iterator[Event]:
-        """`Opened` if the model has another window than the one before, as far as the person defined them."""
+        """`Opened` if the model's window, by the person's definitions, differs from the one before."""
         tokens = self._windows.get(model, 0)
         window = Window(tokens=tokens, by="models") if tokens else Window()
         if model and window != self._window:
@@ -177,7 +177,7 @@ class _Session:
             yield Opened(format=FORMAT, window=window, grows=True)
 
     def _parent(self, entry: dict[str, Any]) -> tuple[str, bool]:
-        """The position before the entry, and whether that is the file's own statement."""
+        """The position before the entry, and whether the file says so."""
         last = self._position[self._entries[-1]]
         if "parentId" not in entry:
             return last, True
@@ -216,7 +216,7 @@ class _Session:
             yield Closed(end=line.end)
 
     def _system(self, raw: dict[str, Any]) -> Iterator[Event]:
-        """The system prompt and the tools that the session began with; pi writes later ones as differences."""
+        """The session's first system prompt and tools; pi writes later ones as differences."""
         if self._instructed:
             return
         sections, tools = raw.get("sections"), raw.get("toolsAdded")
@@ -232,7 +232,7 @@ class _Session:
             yield Opened(format=FORMAT, system=system, tools=definitions or None, missing=(_WORDS,), grows=True)
 
     def _edited(self, entry: dict[str, Any], line: Line) -> Iterator[Event]:
-        """What the prompt has from now on in the place of an earlier message."""
+        """The edit of an earlier message."""
         target, replacement = text_in(entry, "targetId"), entry.get("replacement")
         raw, role = self._editable.get(target, ({}, ""))
         if not role or not (replacement is None or isinstance(replacement, dict)):
@@ -282,7 +282,7 @@ class _Session:
 
 
 def _own_windows(path: Path) -> dict[str, int]:
-    """model → window, as the file defines them that a person writes for pi; empty if the session lies elsewhere."""
+    """model → window, by the person's definitions for pi; empty for a session outside of pi's folders."""
     if len(path.parents) < 3 or path.parents[1].name != "sessions":
         return {}
     providers = object_in(path.parents[2] / "models.json").get("providers")
@@ -316,7 +316,7 @@ def _told_later(*, model: str = "", title: str = "") -> Iterator[Event]:
 
 
 def session_name(source: str) -> str:
-    """A session name from an id; of a UUIDv7 the end, since its beginning is the time, the same for a whole minute."""
+    """A session name from an id; from the end of a UUIDv7, whose beginning is the same for a whole minute."""
     return "pi-" + name_rules.slug(source[-8:] if source[14:15] == "7" else source[:8])
 
 
@@ -340,10 +340,7 @@ def _message(raw: dict[str, Any], role: str, key: str, time: str) -> Message | N
         case "toolResult":
             parts = (_result(raw),)
         case "bashExecution":
-            parts = tuple(
-                _annotated(wire.text_part(text, "user", maker), {"role": "bashExecution"})
-                for text, maker in shown_texts(raw)
-            )
+            parts = () if raw.get("excludeFromContext") is True else _command(raw)
         case "compaction" | "branch_summary" | "compactionSummary" | "branchSummary":
             summary = raw.get("summary")
             parts = (wire.text_part(summary, "user", "client"),) if isinstance(summary, str) else ()
@@ -438,41 +435,24 @@ def _result(raw: dict[str, Any]) -> Part:
     return wire.result_part(content, call, tool=tool, error=error)
 
 
-def shown_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
-    """What the model sees for a message that has no content of its own, and who made each text of it.
-
-    It is a command that a person typed, with what it printed: one text to the model. Or it is a summary.
-    """
-    if raw.get("role") == "bashExecution":
-        return [] if raw.get("excludeFromContext") is True else _command_texts(raw)
-    summary = text_in(raw, "summary")
-    return [(summary, "client")] if summary else []
-
-
-def _command_texts(raw: Mapping[str, Any]) -> list[tuple[str, Origin]]:
-    text = _command_text(raw)
-    size = len(_command_line(raw))
-    return [(text[:size], "human"), (text[size:], "client")]
-
-
-def _command_line(raw: Mapping[str, Any]) -> str:
-    return f"Ran `{text_in(raw, 'command')}`\n"
-
-
-def _command_text(raw: Mapping[str, Any]) -> str:
+def _command(raw: Mapping[str, Any]) -> tuple[Part, ...]:
+    """The parts of a command that a person typed, and of its output; pi sends both as one text."""
     output, status = text_in(raw, "output"), raw.get("exitCode")
-    text = _command_line(raw) + (f"```\n{output}\n```" if output else "(no output)")
+    text = f"```\n{output}\n```" if output else "(no output)"
     if raw.get("cancelled") is True:
         text += "\n\n(command cancelled)"
     elif isinstance(status, int) and status != 0:
         text += f"\n\nCommand exited with code {status}"
     if raw.get("truncated") is True and (path := text_in(raw, "fullOutputPath")):
         text += f"\n\n[Output truncated. Full output: {path}]"
-    return text
+    typed = wire.text_part(f"Ran `{text_in(raw, 'command')}`\n", "user", "human")
+    return tuple(
+        _annotated(part, {"role": "bashExecution"}) for part in (typed, wire.text_part(text, "user", "client"))
+    )
 
 
 def usage(tokens: Any) -> dict[str, int]:
-    """Token counts under the names of the Messages API; none if the call was not counted."""
+    """Token counts under the names of the Messages API; empty if the call was not counted."""
     if not isinstance(tokens, dict):
         return {}
     counts = {ours: tokens[theirs] for theirs, ours in _USAGE.items() if isinstance(tokens.get(theirs), int)}
@@ -480,7 +460,7 @@ def usage(tokens: Any) -> dict[str, int]:
 
 
 def _annotated(part: Part, annotations: dict[str, Any]) -> Part:
-    """`part` with pi's own fields in its metadata, which is not sent."""
+    """`part` with pi's own fields in its `extra.ctxvc.pi`, which is not sent."""
     if not annotations:
         return part
     own = part.extra.get("ctxvc", {})

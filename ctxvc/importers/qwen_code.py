@@ -1,8 +1,8 @@
 """Sessions of Qwen Code (`~/.qwen/projects/<folder>/chats/<id>.jsonl`) → events.
 
-Each record names its parent: a rewind goes on from an earlier one. Messages have Gemini's parts. A compaction is a
-record with the whole history that is sent from then on. Sub-agents have files of their own. As `ChatRecordingService`
-of @qwen-code/qwen-code 0.24.4 writes it, and its session reader takes it.
+Each record names its parent: a rewind continues from an earlier one. Messages have Gemini's parts. A compaction is a
+record with the whole history that is sent from then on. Sub-agents have files of their own. Source:
+`ChatRecordingService` and the session reader of @qwen-code/qwen-code 0.24.4.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from ctxvc.importers.protocol import (
     Importer,
     WarnedOnce,
     file_state,
-    folder_of,
-    is_within,
+    names_project,
     of_project,
     single,
     starting_call,
@@ -41,7 +40,7 @@ FORMAT = "qwen-code"
 _MISSING = ("the system prompt", "the tool definitions", "the reminder that Qwen Code puts before all")
 _MESSAGE = re.compile(rb'"message":\{"role":"(?:user|model)","parts":\[')
 _RECORD = re.compile(rb'\{"uuid":"[^"]*","parentUuid":(?:null|"[^"]*"),"sessionId":"')
-#: How a text begins that the host puts into a person's message, and the one from which on all are.
+#: The beginning of a text that the host adds to a person's message, and the text after which all are the host's.
 _REMINDER, _FILES = "<system-reminder>", "\n--- Content from referenced files ---"
 
 
@@ -56,7 +55,7 @@ def home_folder(home: Path, env: Mapping[str, str]) -> Path:
 
 
 def folder_name(project: Path) -> str:
-    """The name of a project's folder there."""
+    """The name of a project's folder in `home_folder`."""
     return re.sub(r"[^a-zA-Z0-9]", "-", str(project))
 
 
@@ -65,12 +64,12 @@ def _folders(_: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
 
 
 def _recordings(folder: Path, project: Path) -> Iterator[Path]:
-    """The sessions of `project` in which anything was said."""
+    """The sessions of `project` that have a message."""
     return of_project(sorted(folder.glob(f"{folder_name(project)}*/chats/*.jsonl")), project, _is_of_project)
 
 
 def _is_of_project(head: bytes, project: str) -> bool:
-    return sniff(head) and bool(_MESSAGE.search(head)) and is_within(folder_of(head), project)
+    return sniff(head) and bool(_MESSAGE.search(head)) and names_project(head, project)
 
 
 def beside(path: Path) -> list[Path]:
@@ -99,12 +98,12 @@ IMPORTER = Importer(
 
 
 class _Session:
-    """The tree so far. A position in it is the key of the newest message on the way there, empty before the first."""
+    """The tree so far. A position in it is the key of the newest message on the way there, empty if there is none."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._opened = False
-        self._described = False  # whether it was by a record
+        self._described = False  # whether a record described the session
         self._scope = ""  # a sub-agent's own
         self._task = ""  # the call that started it
         self._model = ""
@@ -162,7 +161,7 @@ class _Session:
         )
 
     def _parent(self, record: dict[str, Any]) -> str | None:
-        """The position before a record; None where the file does not have it."""
+        """The position before a record; None if its parent is not in the file."""
         parent = record.get("parentUuid")
         return self._position.get(parent if isinstance(parent, str) else "")
 
@@ -187,7 +186,7 @@ class _Session:
         self._here = message.key
 
     def _key(self, identity: str) -> str:
-        """A key for a record's message: the record's id, with a number where it is there already."""
+        """A unique key for a record's message: the record's id, numbered from the second on."""
         key, number = identity, 1
         while key in self._above:
             number += 1
@@ -195,7 +194,7 @@ class _Session:
         return key
 
     def _told_later(self, record: dict[str, Any]) -> Iterator[Event]:
-        """What a reply says of its model."""
+        """`Opened` with the model and window of a reply, if they are new."""
         model, tokens = text_in(record, "model"), record.get("contextWindowSize")
         if model and model != self._model:
             self._model = model
@@ -205,7 +204,7 @@ class _Session:
             yield Opened(format=FORMAT, window=Window(tokens=tokens, by="host"), grows=True)
 
     def _message(self, record: Mapping[str, Any], content: Mapping[str, Any], key: str) -> Message | None:
-        """The message that a content is, in the record that it is of; None if there is nothing in it."""
+        """The message for a content of a record; None if it is empty."""
         time = text_in(record, "timestamp")
         if content.get("role") != "model":
             parts = self._incoming(record, content)
@@ -223,7 +222,7 @@ class _Session:
         return Message(role="assistant", parts=parts, reply=reply, key=key, time=time, model=model, usage=used)
 
     def _incoming(self, record: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[Part, ...]:
-        """Results, and what people or the host said."""
+        """Results, then the texts and media of the person or the host."""
         here = items(content.get("parts"))
         results = gemini.result_parts([self._with_tool(item) for item in here])
         by_host = bool(self._scope) or text_in(record, "type") != "user" or text_in(record, "provenance") == "system"
@@ -266,11 +265,12 @@ class _Session:
     def _compacted(
         self, record: dict[str, Any], history: Sequence[dict[str, Any]], position: str, line: Line
     ) -> Compacted:
-        """The history that is sent from here on: its end may stand there as it was."""
+        """The compaction to the history that is sent from here on; its end may be messages that stay."""
         retained, rest = self._retained(history, position)
+        own: dict[str, Any] = {name: record[name] for name in ("timestamp", "provenance") if name in record}
         summary = []
         for content in rest:
-            message = self._message({"type": "system", **_without_type(record)}, content, self._key(record["uuid"]))
+            message = self._message({"type": "system", **own}, content, self._key(record["uuid"]))
             if message:
                 summary.append(message)
                 self._place(message, content, self._here)
@@ -295,9 +295,9 @@ class _Session:
         )
 
     def _retained(self, history: Sequence[dict[str, Any]], position: str) -> tuple[list[str], Sequence[dict[str, Any]]]:
-        """The messages with which a history ends as the one before it did, and what comes before these.
+        """The messages of the prompt with which a history ends, and the history before these.
 
-        A content may have the parts of several messages, as of the results of one reply.
+        A content may have the parts of several messages, such as the results of one reply.
         """
         retained: list[str] = []
         end = len(history)
@@ -315,7 +315,3 @@ class _Session:
             retained += keys
             end -= 1
         return retained[::-1], history[:end]
-
-
-def _without_type(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name in ("timestamp", "provenance")}

@@ -1,4 +1,4 @@
-"""Logs of requests: files in which each entry may repeat the whole conversation so far; helpers for their importers."""
+"""Helpers for importers of logs of requests, in which each entry may repeat the whole conversation so far."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ctxvc.importers.file import Recording
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a log: a request (`is_request`: its messages are the conversation so far), or further messages.
 
-    `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` names in words the
-    content that is not imported; `window` is the model's in tokens, 0 if it is not told.
+    `reply`, `usage` and `time` belong to a model's reply, which is then the only message. `left_out` describes content
+    that is not imported; `window` is the model's, in tokens, 0 if unknown.
 
-    `compacted` is set on a request whose prompt a host made anew, and `summary` has the places of the messages that it
-    wrote for those that left: None where the recording only says that it did.
+    `compacted` is set on a request whose prompt the host compacted; `summary` has the indices of the messages that
+    replaced earlier ones, None if the recording does not say which.
     """
 
     messages: list[Any]
@@ -44,12 +44,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> Facts:
-        """What is known of the reply that its messages are."""
+        """The facts about the reply; without a model for a request."""
         return Facts(reply=self.reply, model="" if self.is_request else self.model, usage=self.usage, time=self.time)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A JSON value of a file. `line` is 0 if the value spans several lines; `end` as in events."""
+    """A JSON value of a file. `line` is 0 if the value spans several lines; `end` is as in events."""
 
     value: Any
     line: int
@@ -57,7 +57,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class _Node:
-    """A message in the tree of those read so far. `key` is that of the last message with an event on the way to it."""
+    """A message in the tree of those read so far. `key` is the last message's with an event on the way to it."""
 
     def __init__(self, key: str, depth: int) -> None:
         self.key = key
@@ -66,9 +66,9 @@ class _Node:
 
 
 class _Places(NamedTuple):
-    """What stands where in a compacted prompt: messages of the one before by their keys, and the summary.
+    """The indices in a compacted prompt of messages that stay, by their keys, and of the summary.
 
-    `answers` is the place of results that the newest reply still waited for, -1 if there are none.
+    `answers` is the index of the results for the newest reply, -1 if there are none.
     """
 
     staying: dict[int, str]
@@ -77,19 +77,19 @@ class _Places(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The place behind all of these."""
+        """The index after all of these."""
         return max((*self.staying, *self.summary, self.answers)) + 1 if self.staying or self.summary else 0
 
     @property
     def behind_summary(self) -> str:
-        """The first message that stays behind the summary; empty if there is none."""
+        """The key of the first message that stays after the summary; empty if there is none."""
         return next((key for place, key in self.staying.items() if self.summary and place > self.summary[0]), "")
 
 
 class Log:
     """The events of a log: each message once, in the order of first appearance.
 
-    `fingerprint` is equal for messages that are the same; `message` converts one to ours, or gives the reason why not.
+    `fingerprint` is equal for repetitions of a message; `message` converts one, or returns the reason it cannot.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Log:
         self._replies: dict[str, int] = {}  # id of a response → how many had it
 
     def events(self, records: Iterable[Record | Warned], turns: Callable[[Any], Iterator[Turn]]) -> Iterator[Event]:
-        """The events of all records. Raises: BadInput if none holds a message."""
+        """The events of all records. Raises: BadInput if none has a message."""
         for record in records:
             if isinstance(record, Warned):
                 yield from self._opening(Turn(messages=[]), 0)
@@ -146,7 +146,7 @@ class Log:
             yield Warned(text="system prompt or tools change within the file; the first ones are kept", line=line)
 
     def _identity(self, turn: Turn) -> str:
-        """An id for a recording that has none: many files have one name, but hardly the same beginning too."""
+        """An id for a recording without one, from the file's name and its beginning: many files share a name."""
         beginning = [turn.system, *(self._fingerprint(message).hex() for message in turn.messages[:1])]
         return f"{self._stem}-{digest(beginning).hex()[:12]}"
 
@@ -165,7 +165,7 @@ class Log:
             key = self._key(at.depth + 1)
             converted = self._message(message, key, turn.facts)
             if isinstance(converted, str) and not isinstance(message, dict) and not turn.is_request:
-                # No later request repeats it, so the messages that follow do not hang below it.
+                # No later request repeats it, so it has no place in the tree.
                 yield Warned(text=f"message {at.depth + 1} was skipped: {converted}", line=record.line)
                 continue
             node = at.next[fingerprint] = _Node(at.key if isinstance(converted, str) else key, at.depth + 1)
@@ -181,7 +181,7 @@ class Log:
             self._path.append((fingerprint, node))
 
     def _known_beginning(self, prints: list[bytes]) -> list[tuple[bytes, _Node]]:
-        """The first of these messages, as far as they stood in a prompt before."""
+        """The path of the leading messages that were in a prompt before."""
         path: list[tuple[bytes, _Node]] = []
         at = self._root
         for fingerprint in prints:
@@ -191,14 +191,14 @@ class Log:
         return path
 
     def _is_compaction(self, turn: Turn, path: list[tuple[bytes, _Node]], prints: list[bytes]) -> bool:
-        """Whether a host put the prompt together anew, as it says; some say so of every prompt from then on."""
+        """Whether the host newly compacted the prompt; some hosts say so of every prompt from then on."""
         is_new = turn.summary is not None or (turn.compacted and not self._was_compacted)
         return is_new and len(path) < min(len(self._path), len(prints))
 
     def _compaction(
         self, turn: Turn, path: list[tuple[bytes, _Node]], prints: list[bytes], record: Record
     ) -> Iterator[Event]:
-        """The compaction that led to a request, and `path` with all that it put together; nothing if it is none."""
+        """The events of the compaction before a request, if there was one; extends `path` by its prompt."""
         stays = [node.key for _, node in path]
         places = self._places(turn, len(path), prints)
         if places is None:
@@ -230,10 +230,10 @@ class Log:
         self._has_messages, self._newest = True, at
 
     def _places(self, turn: Turn, first: int, prints: list[bytes]) -> _Places | None:
-        """What stands where in a compacted prompt, from its message `first` on.
+        """The places in a compacted prompt, from its message `first` on.
 
-        Where nothing says what the summary is, it is what is new before a message that stays, or takes the place of
-        everything. None for a prompt beside the one before, as where a result was shortened.
+        A summary that is not named is all that is new before a message that stays, or replaces everything. None for a
+        prompt that is no compaction, such as one with a shortened result.
         """
         stood: dict[bytes, list[str]] = {}
         for fingerprint, node in reversed(self._path[first:]):
@@ -248,12 +248,12 @@ class Log:
         return None if any(self._has_calls(turn.messages[at], turn) for at in new) else _Places(staying, new, answers)
 
     def _has_calls(self, message: Any, turn: Turn) -> bool:
-        """Whether it has a call, or the result of one."""
+        """Whether a message has a call or a result."""
         converted = self._message(message, "", turn.facts)
         return isinstance(converted, Message) and any(part.call for part in converted.parts)
 
     def _distinct(self, turn: Turn) -> Turn:
-        """The turn with an id of its own: some servers give every response the same, and each is a message."""
+        """The turn with a unique reply id: some servers give every response the same."""
         if not turn.reply:
             return turn
         count = self._replies[turn.reply] = self._replies.get(turn.reply, 0) + 1
@@ -288,12 +288,12 @@ def records(recording: Recording) -> Iterator[Record | Warned]:
             yield Warned(text=f"not JSON: {error}", line=line.number)
 
 
-# A string, whole or cut, or a mark of structure.
+#: A string, complete or cut off, or a structural character.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\],]', re.DOTALL)
 
 
 def opening(head: bytes) -> list[Any]:
-    """The values of the complete lines in a file's head, or the complete part of a document; empty if not JSON."""
+    """The values of the complete lines in a file's head, or the complete part of one document; empty if not JSON."""
     lines = head.split(b"\n")
     values = []
     try:
@@ -323,6 +323,6 @@ def opening(head: bytes) -> list[Any]:
 
 
 def whole_messages(turns: list[Turn]) -> list[Any]:
-    """All messages of a file's head, but for a last one that is cut before its role."""
+    """All messages of a file's head, except a last one that is cut off before its role."""
     messages = [message for turn in turns for message in turn.messages]
     return messages if not messages or has_role(messages[-1]) else messages[:-1]

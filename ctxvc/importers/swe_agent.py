@@ -1,9 +1,9 @@
 """Trajectories of SWE-agent (`INSTANCE.traj`) → events.
 
-`history` is the conversation. `trajectory` has the same steps again as its viewer shows them, with what each took: that
-tells one run of an instance from another. Since 1.0 a step has the messages that were sent, too, some of which history
-processors may have shortened. A run with several attempts has them under `attempts`, and the chosen one once more at
-the top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
+`history` is the conversation. `trajectory` has the same steps as its viewer shows them, with the time of each, which
+distinguishes runs of an instance. Since 1.0 a step also has the messages that were sent, some of which history
+processors may have shortened. A run with several attempts has them under `attempts`, and the chosen one again at the
+top. Fields: `HistoryItem` and `get_trajectory_data` of SWE-agent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ctxvc.importers.request_log import opening
 
 FORMAT = "swe-agent"
 
-#: The fields of a message that the model was sent; the others are SWE-agent's own.
+#: The fields of a message that are sent; all others are SWE-agent's own.
 _SENT = ("role", "content", "tool_calls", "thinking_blocks")
-#: The lists that a file may begin with.
+#: Fields, of which a file begins with one.
 _LISTS = (b'"trajectory"', b'"attempts"', b'"history"')
 _STEP = frozenset({"action", "observation", "response"})
 _MISSING = "the tool definitions"
@@ -46,7 +46,7 @@ def sniff(head: bytes) -> bool:
 
 
 def _runs(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """The attempts of a run, or the only one."""
+    """The attempts of a run; the run itself if it had only one."""
     return objects(value.get("attempts")) or [value]
 
 
@@ -126,21 +126,21 @@ def _opened(stem: str, top: dict[str, Any], run: dict[str, Any], system: Any, be
 
 
 class _Processed:
-    """What history processors made of earlier messages, as the steps of a run have it. `sent` are these, by number."""
+    """The edits of messages by history processors, which the steps of a run have. `sent` has the messages by number."""
 
     def __init__(self, run: dict[str, Any], messages: Sequence[Any]) -> None:
         self.sent: dict[int, Message] = {}
         self._messages = messages
         self._texts = [_text(message) for message in messages]
-        # Older versions have them under another name, in the step before.
+        # Older versions have them under another name.
         prompts = [step.get("query") or step.get("messages") for step in objects(run.get("trajectory"))]
         self._prompts = {len(prompt): prompt for prompt in prompts if isinstance(prompt, list)}
 
     def before(self, number: int, end: int) -> Iterator[Event]:
-        """The edits of the prompt that the reply with this number was sent."""
+        """The edits in the prompt that the reply `number` answered."""
         prompt = self._prompts.get(number - 1, [])
         if not all(map(self._is_same, range(len(prompt)), prompt)):
-            return  # one that asked again, after a reply that is not in the history
+            return  # a retry after a reply that is not in the history
         for at, item in enumerate(prompt):
             message, text = self.sent.get(at + 1), _text(item)
             if message is None or len(message.parts) != 1 or text == self._texts[at]:
@@ -152,13 +152,13 @@ class _Processed:
             yield Edited(key="" if part.call else message.key, call=part.call, parts=(edited,), end=end)
 
     def _is_same(self, at: int, item: Any) -> bool:
-        """Whether a message that was sent is the one at that place of the history, or an edit of it."""
+        """Whether a sent message is the history's at that index, or an edit of it."""
         role = text_at(item, "role")
         return role == text_at(self._messages[at], "role") and (role != "assistant" or _text(item) == self._texts[at])
 
 
 def _text(item: Any) -> str:
-    """The text of a message, whose content may be in parts that have marks for the provider's cache."""
+    """The text of a message, whose content may be a list of parts with cache marks."""
     content = item.get("content") if isinstance(item, dict) else None
     return text_of(content) or "".join(text_of(part.get("text")) for part in objects(content))
 
@@ -168,7 +168,7 @@ def _is_demo(item: dict[str, Any]) -> bool:
 
 
 def _chat(item: Any) -> Any:
-    """A message of the history as the message of OpenAI's that was sent for it."""
+    """A message of the history in the form of chat completions, as it was sent."""
     if not isinstance(item, dict):
         return item
     message = {name: item[name] for name in _SENT if item.get(name) is not None}
@@ -179,7 +179,7 @@ def _chat(item: Any) -> Any:
 
 
 def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool) -> Message | str:
-    """The message as one of ours, or why there is none."""
+    """The `Message` for a value, or the reason there is none."""
     if not isinstance(chat, dict):
         return "it is not an object"
     blocks = objects(chat.pop("thinking_blocks", None))
@@ -193,10 +193,10 @@ def _message(reader: Reader, item: Any, chat: Any, key: str, *, task_seen: bool)
 
 
 def _origin(item: dict[str, Any], *, task_seen: bool) -> Origin | None:
-    """The maker of a message that is not the one that its role tells.
+    """Who made a message; None if its role decides.
 
-    Demonstrations are SWE-agent's. Where actions are text and no calls, what they printed comes back in the user's
-    name; the only message of that role that a person wrote is the first, which holds the task.
+    Demonstrations are SWE-agent's. If actions are text instead of calls, their output is a user's message; the only one
+    that a person wrote is the first, which has the task.
     """
     if _is_demo(item):
         return "client"

@@ -1,4 +1,4 @@
-"""Runs of tracers and their messages, in the form of the traced library: OpenAI's, Anthropic's or LangChain's."""
+"""Runs of tracers, with messages in the form of the traced library: OpenAI's, Anthropic's or LangChain's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ctxvc.core.recording.events import Warned
 from ctxvc.core.recording.usage import counts, sound
 from ctxvc.forms import anthropic, chat, elements
 from ctxvc.forms.form import Facts
-from ctxvc.forms.usage import of_chat
 from ctxvc.forms.values import digest, has_role, objects, text_of
 from ctxvc.importers import langchain_messages
 from ctxvc.importers.file import Recording
@@ -26,7 +25,7 @@ _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking",
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent to a model and its reply, None if there is none yet, as `prompt` and `reply` give them."""
+    """A request to a model and its reply (None if it is still to come), as `prompt` and `reply` return them."""
 
     messages: list[Any]
     reply: dict[str, Any] | None = None
@@ -39,18 +38,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beginning(self) -> bytes:
-        """A checksum of what the agent's prompts begin with."""
+        """A checksum of the beginning of the agent's prompts."""
         first = self.messages[0] if self.messages else None
         return digest([self.system, fingerprint(first).hex()])
 
 
 class Tracer(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tracer's values are split into runs, and what those of a model say.
+    """How a tracer's values are split into runs, and how runs of a model are read.
 
-    `holds` says whether a value of the file has runs, and `split` gives them; a value with the key `single` is one run
-    itself. `start` is when a run began. A run's fields `sent` and `received` have the prompt and the reply. `none`,
-    `nameless` and `unread` are the warnings about a value without runs, a run without id, and one whose messages are in
-    another form.
+    `holds`: whether a value of the file has runs; `split` returns them. A value with the key `single` is one run.
+    `start` is the time at which a run began. A run's fields `sent` and `received` have the prompt and the reply.
+    `none`, `nameless` and `unread` are the warnings about a value without runs, a run without an id, and one whose
+    messages are in another form.
     """
 
     holds: Callable[[Any], bool]
@@ -69,12 +68,12 @@ class Tracer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def form(format: str, hint: str) -> Form:
-    """How the inferences are read of a format whose values are a `Call` each."""
+    """The form of a format whose inferences are `Call`s."""
     return Form(format=format, turns=turns, fingerprint=fingerprint, reader=lambda: Reader().message, hint=hint)
 
 
 def runs(recording: Recording, tracer: Tracer) -> Iterator[Record | Warned]:
-    """The runs of a file, each with the place of its line; those of a batch in order, and those a line all together."""
+    """The runs of a file with their positions, in order: within each batch, and of all lines with a single run."""
     alone: list[Record] = []
     for record in records(recording):
         if isinstance(record, Warned):
@@ -95,7 +94,7 @@ def runs(recording: Recording, tracer: Tracer) -> Iterator[Record | Warned]:
 
 
 def _in_order(runs: Sequence[Record], start: Callable[[Mapping[str, Any]], str]) -> Iterator[Record]:
-    """The runs of a batch or an export by when they began, if all tell it; an export has the newest first."""
+    """The runs of a batch or an export in the order of their starts, if all have one; exports are newest first."""
     end = 0
     by_time = sorted(runs, key=lambda run: start(run.value))
     for run in by_time if all(start(run.value) for run in runs) else runs:
@@ -104,20 +103,20 @@ def _in_order(runs: Sequence[Record], start: Callable[[Mapping[str, Any]], str])
 
 
 def entries(pieces: Iterable[Record | Warned], tracer: Tracer) -> Iterator[Entry | Warned]:
-    """The inferences in `runs`, each as far as it came; without those within that of another."""
+    """The inferences in `runs`, each as far as it came, without those within another."""
     tree = Tree()
     values: dict[str, dict[str, Any]] = {}
     for piece in pieces:
         if isinstance(piece, Warned):
             yield piece
             continue
-        # What comes later of a run repeats only some of the fields, and may have others as null.
+        # An update of a run repeats only some of its fields, and may have others as null.
         fields = {name: field for name, field in piece.value.items() if field is not None}
         before = values.get(fields["id"], {})
         value = values[fields["id"]] = {**before, **fields}
         run = tracer.run(value)
         tree.add(run)
-        # A reply is told once, and a prompt also before its reply: what was sent last may have none.
+        # A reply comes once; a prompt may come before it, and the last prompt may have no reply.
         news = [name for name in (tracer.sent, tracer.received) if value.get(name) and not before.get(name)]
         if run.kind != "model" or not news or tree.is_within_model(run):
             continue
@@ -144,7 +143,7 @@ class Reader:
         self._openai = chat.Reader()
 
     def message(self, value: Any, key: str, about: Facts) -> Message | str:
-        """The message as one of ours, or the reason why there is none."""
+        """The `Message` for a value, or the reason there is none."""
         if not isinstance(value, dict):
             return "it is no object"
         if "role" not in value:
@@ -165,7 +164,7 @@ class Reader:
 
 
 def turns(call: Call) -> Iterator[Turn]:
-    """What was sent, and the reply to it."""
+    """The request and the reply of a call."""
     if call.messages:
         absent = {"the system prompt": not call.system, "the tool definitions": not call.tools}
         yield Turn(
@@ -181,7 +180,7 @@ def turns(call: Call) -> Iterator[Turn]:
 
 
 def prompt(sent: Any) -> tuple[Any, list[Any]]:
-    """The system prompt and the messages in what was sent: a list, a request, or LangChain's list of lists."""
+    """The system prompt and the messages of a sent value: a list, a request, or LangChain's list of lists."""
     messages = sent.get("messages") if isinstance(sent, dict) else sent
     while isinstance(messages, list) and len(messages) == 1 and isinstance(messages[0], list):
         messages = messages[0]
@@ -200,7 +199,7 @@ def prompt(sent: Any) -> tuple[Any, list[Any]]:
 
 
 def reply(received: Any) -> tuple[dict[str, Any] | None, int]:
-    """The reply in what was received, None if there is none, and how many more choices there are."""
+    """The reply in a received value, None if there is none, and the number of further choices."""
     if message := _message(received):
         return message, 0
     match received:
@@ -218,7 +217,7 @@ def reply(received: Any) -> tuple[dict[str, Any] | None, int]:
 
 
 def definitions(*places: Any) -> tuple[dict[str, Any], ...]:
-    """The tool definitions of a request, in the Messages API's form, at the first of these places that has any."""
+    """The tool definitions, in the Messages API's form, in the first of these values that has any."""
     for place in places:
         if tools := objects(place.get("tools") if isinstance(place, dict) else None):
             return tuple(tool if "input_schema" in tool else elements.tool(tool) for tool in tools)
@@ -226,17 +225,14 @@ def definitions(*places: Any) -> tuple[dict[str, Any], ...]:
 
 
 def usage(*places: Any) -> dict[str, int]:
-    """The counts of a reply with the Messages API's names, at the first of these places that has any.
-
-    There, `input_tokens` is without what the cache had.
-    """
+    """A reply's token counts under the Messages API's names, from the first of these values that has any."""
     return next((usage for place in places if isinstance(place, dict) and (usage := _usage(place))), {})
 
 
 def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
     if "prompt_tokens" in reported:
-        return of_chat(reported)
-    if "input" in reported or "output" in reported:  # Langfuse's buckets: what the cache had is beside the input
+        return elements.chat_usage(reported)
+    if "input" in reported or "output" in reported:  # Langfuse's buckets, with cached input apart
         names = {
             "input": "input_tokens",
             "output": "output_tokens",
@@ -253,7 +249,7 @@ def _usage(reported: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _message(value: Any) -> dict[str, Any] | None:
-    """A message: with a `role` one of OpenAI's or Anthropic's, else LangChain's by its fields; None if it is none."""
+    """A message of OpenAI or Anthropic, with a `role`, or the fields of LangChain's; None for any other value."""
     fields = fields_of(value)
     if fields is not None and not has_role(value):
         return fields
@@ -266,7 +262,7 @@ def _message(value: Any) -> dict[str, Any] | None:
 
 
 def _call(call: Any) -> Any:
-    """A call of LangChain's in a message of OpenAI's form, as Langfuse writes it."""
+    """A call in OpenAI's form; Langfuse writes LangChain's calls into messages of that form."""
     match call:
         case {"name": str(name), "args": arguments}:
             return {"id": call.get("id"), "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -280,7 +276,7 @@ def _is_anthropic(message: Mapping[str, Any]) -> bool:
 
 
 def fingerprint(message: Any) -> bytes:
-    """Equal for a reply and the same as a later request repeats it."""
+    """A checksum that a reply shares with its repetition in a later request."""
     if not isinstance(message, dict):
         return digest(message)
     if "role" not in message:

@@ -1,7 +1,7 @@
-"""Traces: inferences of one or several agents, each with its whole prompt; helpers for the importers of what has them.
+"""Helpers for importers of traces: inferences of one or several agents, each with its whole prompt.
 
-Who asked is told by what stands above an inference. Of a trace, the first agent is the conversation's, and the others
-are its sub-agents, in scopes of their own.
+An inference's agent is found by the runs above it. The first agent of a trace is the conversation's; the others are its
+sub-agents, in scopes of their own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ctxvc.importers.request_log import Log, Record, Turn
 
 
 class Inference(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a model. `value` is what its importer makes turns of.
+    """A call of a model. `value` is what `Form.turns` reads.
 
-    `agent` names who asked: the run or span above it. Where that may be a step of an agent's, `beginning` is what the
-    agent's prompts begin with: an agent of another name with an equal one is the same.
+    `agent` is the run or span above it that made the call. If that may be just a step of an agent, `beginning` is a
+    checksum of the agent's prompts: agents with an equal one are the same.
     """
 
     value: Any
@@ -36,7 +36,7 @@ class Inference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """How a format's inferences are read. `reader` makes what converts the messages of one agent."""
+    """How a format's inferences are read. `reader` returns a converter for the messages of one agent."""
 
     format: str
     turns: Callable[[Any], Iterator[Turn]]
@@ -49,7 +49,7 @@ Entry = tuple[Inference, Record]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tracer recorded: of a model's call, a tool's, an agent's run, or of something else (empty `kind`)."""
+    """A recorded run of a model, a tool, an agent, or anything else (empty `kind`)."""
 
     id: str
     parent: str
@@ -57,7 +57,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tree:
-    """The runs of a file as far as they are known."""
+    """The runs of a file so far."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -66,13 +66,13 @@ class Tree:
         self._runs[run.id] = run
 
     def is_within_model(self, run: Run) -> bool:
-        """Whether a model's call has this one in it: two tracers recorded the same."""
+        """Whether this run is within a model's call: two tracers recorded the same."""
         return any(above.kind == "model" for above in self._above(run))
 
     def agent(self, run: Run) -> tuple[str, bool]:
-        """What asked in a model's call, and whether that is surely an agent's run and not a step of one.
+        """The run that made a model's call, and whether it is certainly an agent's and not a step of one.
 
-        A tool that asks a model is an agent, and so is an agent's run within another's or within a tool's.
+        A tool that calls a model is an agent, and so is an agent's run within another's or a tool's.
         """
         nearest = ""
         for above in self._above(run):
@@ -93,7 +93,7 @@ class Tree:
 
 
 def conversations(recording: Recording, form: Form, entries: Iterable[Entry | Warned]) -> Conversations:
-    """The conversations: what shares one's id, else each trace. Raises: BadInput if there is none."""
+    """A conversation per conversation id, else per trace. Raises: BadInput if there is none."""
     warnings: list[Warned] = []
     together: dict[str, list[Entry]] = {}
     homes: dict[str, str] = {}  # trace → its first inference's conversation: a sub-agent may name one of its own
@@ -116,7 +116,7 @@ def conversations(recording: Recording, form: Form, entries: Iterable[Entry | Wa
 
 
 def _events(entries: list[Entry], stem: str, form: Form, warnings: Iterable[Warned]) -> Iterator[Event]:
-    """One conversation's events; sub-agents' are told in scopes of their own."""
+    """One conversation's events; sub-agents' are in scopes of their own."""
     logs: dict[str, Log] = {}
     scopes = _Scopes()
     silent = True
@@ -166,7 +166,7 @@ class _Scopes:
 
 
 def _of_agent(event: Said | Compacted, scope: str) -> Said | Compacted:
-    """What was told in a sub-agent's scope: its prompt is from the agent that asked it."""
+    """An event in a sub-agent's scope, whose user is another agent."""
     if isinstance(event, Said):
         return msgspec.structs.replace(event, message=_message_of_agent(event.message, scope), scope=scope)
     return msgspec.structs.replace(

@@ -19,15 +19,15 @@ from ctxvc.store.read import revision
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
-#: Whether a block or group, as it stood at some time, shows what is looked for.
+#: Whether a state of a block or group shows what is looked for.
 Shows = Callable[[Row | Group], bool]
-#: Stands for the id of a block where the system prompt or the tools show it.
+#: The id of a move of the system prompt or the tools, in place of a block's.
 REQUEST = "request"
 _STRIDE = 64
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit with which a block or group began or ceased to show something. Not committed yet: `commit` is empty."""
+    """A commit at which a block or group began or ceased to show something; `commit` is empty if not committed yet."""
 
     commit: str
     id: str
@@ -36,14 +36,14 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_address(stored: StoredSession, scope: str, name: str) -> list[Move]:
-    """When the block entered and left the prompt, or the group was made and dissolved, in their order."""
+    """When the block entered and left the prompt, or the group was made and dissolved, oldest first."""
     return _moves(stored, scope, {name: _present})
 
 
 def of_text(stored: StoredSession, scope: str, sought: str) -> list[Move]:
-    """When blocks with that text in them, or stubs, entered the prompt and left it, in their order. Raises: Damaged.
+    """When blocks or stubs that contain the text entered and left the prompt, oldest first. Raises: Damaged.
 
-    Bodies never go, so what is searched is the scope as it stands now; of stubs and masks, those that stand now.
+    Searches the scope's current state: bodies never go, but only the current stubs and masks are seen.
     """
     return [*_in_request(stored, scope, sought), *_moves(stored, scope, _holders(stored, scope, sought))]
 
@@ -51,8 +51,8 @@ def of_text(stored: StoredSession, scope: str, sought: str) -> list[Move]:
 def first_over(store: Store, commits: Sequence[str], cost: Callable[[str], int], limit: int) -> int | None:
     """The place in `commits`, oldest first, of the first prompt that costs more than `limit`; None if none does.
 
-    Steps only add to a prompt: what is true of one holds for all steps before it, or for all behind it, up to the next
-    commit of another sort. No more is measured than that needs.
+    Steps only add to a prompt, so costs only rise up to the next commit of another kind. As few prompts as possible are
+    measured.
     """
     begin = 0
     for end in _ends(store, commits):
@@ -72,7 +72,7 @@ def still_over(store: Store, commits: Sequence[str], cost: Callable[[str], int],
 
 
 def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:
-    """The first bad place, by halving: the last must be bad, and no good one may follow a bad one."""
+    """The first bad place, by bisection: the last must be bad, and no good one may follow a bad one."""
     low, high = 0, len(places) - 1
     while low < high:
         middle = (low + high) // 2
@@ -84,7 +84,7 @@ def first_bad(places: Sequence[int], good: Callable[[int], bool]) -> int:
 
 
 def changes(places: Iterable[int], good: Callable[[int], bool]) -> Iterator[tuple[int, bool]]:
-    """Each place whose answer differs from the one before, with its answer; before the first, all is good."""
+    """Each place whose answer differs from that of the place before, with its answer; before the first, all is good."""
     was = True
     for place in places:
         if (now := good(place)) != was:
@@ -112,7 +112,7 @@ def _present(item: Row | Group) -> bool:
 
 
 def _holders(stored: StoredSession, scope: str, sought: str) -> dict[str, Shows]:
-    """The blocks and groups that show the text in some state, with how to tell."""
+    """Block or group → whether a state of it shows the text, for those that show it in some state."""
     ledger, snapshot = stored.ledger(scope), revision.now(stored, scope)
     stored_bodies = bodies([(stored, [scope])], lambda _row: True)
     within = {place.row.id for body in _containing(stored.store, stored_bodies, sought) for place in body.places}
@@ -140,7 +140,7 @@ def _with_stub(ledger: Ledger, sought: str) -> set[str]:
 
 
 def _shows(sought: str, read_bodies: Bodies, *, whole: bool) -> Shows:
-    """Whether a row shows the text, where its body has it (`whole`) or not."""
+    """A predicate for rows that show the text; `whole` says whether their body contains it."""
 
     def shows(item: Row | Group) -> bool:
         assert isinstance(item, Row)
@@ -158,7 +158,7 @@ def _shows(sought: str, read_bodies: Bodies, *, whole: bool) -> Shows:
 
 
 def _in_request(stored: StoredSession, scope: str, sought: str) -> list[Move]:
-    """When system prompt or tools began and ceased to have the text; nothing if they have it not now."""
+    """When the system prompt or tools began and ceased to contain the text; empty if they do not contain it now."""
     if not _requested(revision.now(stored, scope), sought):
         return []
     moves: list[Move] = []
@@ -182,7 +182,7 @@ def _requested(snapshot: Snapshot, sought: str) -> bool:
 
 
 def _ends(store: Store, commits: Sequence[str]) -> list[int]:
-    """The places, the last one too, behind which something else than a step comes: up to each, a prompt has grown."""
+    """The places right before commits that are not steps, and the last place: up to each, prompts only grow."""
     operations = (trailers_of(store.message(commit)).get("Ctxvc-Op") for commit in commits)
     ends = {place - 1 for place, operation in enumerate(operations) if operation != "step" and place}
     ends.update(_before_cuts(store, commits, 0, len(commits) - 1))
@@ -190,7 +190,7 @@ def _ends(store: Store, commits: Sequence[str]) -> list[int]:
 
 
 def _before_cuts(store: Store, commits: Sequence[str], low: int, high: int) -> Iterator[int]:
-    """The places behind which a cut comes. Cuts are only ever added: same at both ends, same in between."""
+    """The places right before a cut. Cuts are only ever added: if both ends have the same, so has all in between."""
     if low < high and store.reader.meta(commits[low]).cuts != store.reader.meta(commits[high]).cuts:
         if high - low == 1:
             yield low

@@ -15,7 +15,7 @@ from ctxvc.store.store import Store
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The change of a block in a commit. `entry` is None if not committed yet, `step` the newest step by then."""
+    """What a commit did to a block or group. `entry` is None if not committed yet; `step` is the newest step then."""
 
     what: str
     touch: Touch
@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of the model, from step `first` to step `last`, to which it was sent as it then stood. May be none."""
+    """One state of a block or group, and the model calls that saw it, from step `first` to `last`; maybe no call."""
 
     item: Row | Group
     first: int
@@ -37,14 +37,14 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def events(stored: StoredSession, scope: str, name: str) -> list[Event]:
-    """Everything that was done to it, oldest first. Raises: Damaged."""
+    """Everything that was done to a block or group, oldest first. Raises: Damaged."""
     return [
         _event(stored.store, touch, stored.ledger(scope)) for touch in touches(stored, scope, [name], by_name=True)
     ][::-1]
 
 
 def stays(events: Sequence[Event], ledger: Ledger) -> list[Stay]:
-    """Its state between one event and the next, leaving out times when it did not exist."""
+    """The states between one event and the next, without times at which it did not exist."""
     return list(_stays(events, _calls(ledger)))
 
 
@@ -82,7 +82,7 @@ def _turned(before: Row, after: Row) -> str:
 
 
 def _operation(entry: Entry | None) -> str:
-    """The name of a commit that names the block and leaves it as it is."""
+    """The operation of a commit that names the block but does not change it."""
     operation = entry.op if entry else ""
     return {"recover": "read"}.get(operation, operation or "named")
 
@@ -95,7 +95,7 @@ def _stays(events: Sequence[Event], calls: int) -> Iterator[Stay]:
 
 
 def _first_call(event: Event, calls: int) -> int:
-    """The first call that was made after it, by the number of its step."""
+    """The first call after an event, as the number of its step."""
     row = event.touch.after
     if event.touch.before is None and isinstance(row, Row) and _asks(row) and not _beside(event.entry):
         return row.step
@@ -103,17 +103,17 @@ def _first_call(event: Event, calls: int) -> int:
 
 
 def _asks(row: Row) -> bool:
-    """Whether the reply of its own step has seen it: it came in before."""
+    """Whether the reply of the row's own step saw the row, as it came in before."""
     return row.role != "assistant" and row.kind != "tool_result"
 
 
 def _beside(entry: Entry | None) -> bool:
-    """Whether it came with something else than a step: after that step's reply."""
+    """Whether the commit is not a step's: what came with it came after the step's reply."""
     return entry is not None and entry.op != "step"
 
 
 def _calls(ledger: Ledger) -> int:
-    """The calls that were made: the newest step's too, where it has a reply."""
+    """The number of calls made; the newest step's counts if it has a reply."""
     newest = ledger.meta.counters.step
     for row in ledger.backwards():
         if row.step < newest:

@@ -1,4 +1,4 @@
-"""The bodies of a store, each read once, however many sessions, scopes and commits hold it."""
+"""The bodies of a store, each read once, however many sessions, scopes and commits contain it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ctxvc.store.git.objects import Objects, Tree, Unreadable, blob_id, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
-#: Bodies, and bytes of them, that are read at once: no hashing is a setting of the whole process.
+#: The most bodies, and bytes of bodies, read at once, since not to hash is a setting of the whole process.
 _MANY = 1_000
 _BATCH = 4_000_000
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a body stands now."""
+    """A current place of a body."""
 
     session: str
     scope: str
     row: Row
-    #: The folder of its project, where several are read.
+    #: The project's folder, if several projects are read.
     project: str = ""
 
     @property
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredBody(msgspec.Struct, frozen=True):
-    """A body and where it stands. `blob` is its id in git, 20 bytes; `data` its bytes where it is not in git."""
+    """A body and its places. `blob` is its id in git, 20 bytes; `data` its bytes if it is not in git."""
 
     blob: bytes
     places: list[Place]
@@ -52,11 +52,11 @@ def bodies(
     project: str = "",
     unreadable: list[CtxvcError] | None = None,
 ) -> list[StoredBody]:
-    """The bodies that are wanted and are text, by session, scope and number; equal ones once.
+    """The text bodies that `accepts` and the `filters` accept, by session, scope and number; equal ones once.
 
-    Wanted is what `accepts` and the `filters` let through. With `whole`, what the model saw cut is given whole where
-    that is kept, as `recover` reads it out. `project` is the folder that their places name. The errors of damaged
-    scopes go into `unreadable`. Raises: without it, Damaged.
+    With `whole`, an output that the model saw truncated is returned whole if it is stored, as by `recover`. `project`
+    is the folder for their places. The errors of damaged scopes are added to `unreadable`. Raises: Damaged, without
+    `unreadable`.
     """
     by_blob: dict[bytes, StoredBody] = {}
     for session, scopes in sessions:
@@ -75,8 +75,8 @@ def bodies(
 def _of_scope(
     session: StoredSession, scope: str, accepts: Callable[[Row], bool], filters: Filters | None, *, untruncated: bool
 ) -> Iterator[tuple[Row, bytes, bytes | None]]:
-    """The rows of a scope whose bodies are wanted, as they are to be read, each with its blob's id, and its bytes where
-    they are not in git."""
+    """The accepted rows of a scope, as their bodies are to be read, each with its blob's id, and its bytes if these are
+    not in git."""
     is_within = filters.of_session(session, scope) if filters else accepts
     rows = [row for row in session.ledger(scope).rows() if accepts(row) and _is_text(row) and is_within(row)]
     committed = _committed(Objects(session.store.repository), session.tip(scope)) if rows else {}
@@ -95,7 +95,7 @@ def read(
 ) -> Iterator[tuple[StoredBody, bytes]]:
     """Each body with its bytes, in the same order, without a check of its hash.
 
-    What is damaged is left out, and its errors go into `unreadable`. Raises: without it, Damaged.
+    Damaged bodies are left out, and their errors added to `unreadable`. Raises: Damaged, without `unreadable`.
     """
     objects = Objects(store.repository)
     for batch in _batches(stored):
@@ -105,7 +105,7 @@ def read(
 
 
 def searchable(row: Row, body: bytes) -> Iterator[str]:
-    """The texts of a body: each string in it where it is JSON, and the text itself, as `recover` numbers its lines."""
+    """The texts of a body: each string of a JSON body, then the text itself, whose lines `recover` numbers."""
     if row.ext == "json" and not has_parts(row):
         try:
             yield from _strings(wire.parse(body))
@@ -129,7 +129,7 @@ def _is_text(row: Row) -> bool:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """The strings in a JSON value, keys left out. Deep values need no deep stack."""
+    """The strings in a JSON value, without keys. Deep values need no deep stack."""
     pending = [value]
     while pending:
         match pending.pop():
@@ -142,7 +142,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def _committed(objects: Objects, tip: str) -> dict[bytes, bytes]:
-    """File name → blob id, of all bodies in the tree of a commit."""
+    """File name → blob id, for all bodies in the tree of a commit."""
     blobs: dict[bytes, bytes] = {}
     try:
         root = objects.tree(objects.commit(bytes.fromhex(tip)).tree)

@@ -1,4 +1,4 @@
-"""Labels for people: a result is called by its call, and paths are relative to the session's folder."""
+"""Labels for people: a result is named after its call, and paths are relative to the session's folder."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ctxvc.store.cache import local_cache
 from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 
-#: The file of the cache that has the labels of blocks by commit, and of how many commits.
+#: The cache file with the labels of blocks by commit, and the most commits in it.
 _CAPTIONS, _COMMITS = "captions.json", 8
-#: The code that decides on a label.
+#: The modules that decide on a label.
 _CODE = (caption, display, facts, wire)
 
 
 class _Cache(msgspec.Struct, frozen=True):
-    """`by` is the code that made the labels: what other code made is not read."""
+    """The cached labels. `by` identifies the code that made them; labels of other code are not used."""
 
     by: str
     labels: dict[str, dict[str, str]]
 
 
 def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = None) -> tuple[Line, ...]:
-    """The lines with labels for people: a result is called by its call, and paths are whole.
+    """The lines with labels for people: a result is named after its call, and paths are whole.
 
-    With a store, its cache keeps them, since a label takes a call's body.
+    With a store, its cache keeps the labels, since making one needs a call's body.
     """
     blocks = [line.id for line in lines if line.type not in ("group", "range")]
     code = _code()
@@ -44,7 +44,7 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
     labels = cached.get(snapshot.commit, {})
     if new := [block for block in blocks if block not in labels]:
         labels = {**labels, **labels_of(snapshot, new)}
-        if store and not snapshot.waiting:  # the blocks of an open step are not the commit's
+        if store and not snapshot.waiting:  # the blocks of an open step are not in the commit
             newest = [(commit, texts) for commit, texts in cached.items() if commit != snapshot.commit][1 - _COMMITS :]
             local_cache.save(store, _CAPTIONS, _Cache(code, dict([*newest, (snapshot.commit, labels)])))
     return tuple(msgspec.structs.replace(line, label=labels[line.id]) if line.id in labels else line for line in lines)
@@ -52,7 +52,7 @@ def captioned(lines: Iterable[Line], snapshot: Snapshot, store: Store | None = N
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """A checksum of the code that decides on a label."""
+    """A checksum of the modules that decide on a label."""
     digest = hashlib.sha256()
     for module in _CODE:
         with suppress(OSError):  # there may be no sources
@@ -61,7 +61,7 @@ def _code() -> str:
 
 
 def labels_of(snapshot: Snapshot, blocks: Iterable[str]) -> dict[str, str]:
-    """Block → what it is, in a few words for people; a call is read once for itself and its result."""
+    """Block → what it is, in a few words for people; reads each call once for itself and its result."""
     bodies: dict[str, bytes] = {}
 
     def body_of(call: Row) -> bytes:
@@ -82,4 +82,4 @@ def _body_of(call: Row, snapshot: Snapshot) -> bytes:
     try:
         return snapshot.bodies.body(call)
     except Damaged:
-        return b""  # the label that its row has is still there
+        return b""  # the row's own label remains

@@ -21,10 +21,10 @@ _LIFETIME = 300
 
 
 class Comparison(NamedTuple):
-    """The managed calls of some sessions, beside what their clients sent.
+    """The managed calls of some sessions, compared with what their clients sent.
 
-    Sizes are tokens; `dollars` are None where the table has no price for the model. A client's own prompts are priced
-    as if its cache had never been broken, if it uses one: each reads the one before, and writes what is new.
+    Sizes are tokens; `dollars` are None if the table has no price for the model. A client's own prompts are priced as
+    if its cache, where it uses one, had never been broken: each reads the one before and writes what is new.
     """
 
     calls: int = 0
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 
 
 def comparison(store: Store, since: float) -> Comparison:
-    """The managed calls since a time, in seconds since 1970; of no calls where there is none."""
+    """The comparison of the managed calls since a time, in seconds since 1970; an empty one without any call."""
     runs = [list(_since(store, tip, since)) for tips in store.all_tips().values() for tip in tips.values()]
     entries = {entry.commit: entry for run in runs for entry in run}
     ordered = sorted([*entries.values(), *_uncommitted(store, since)], key=lambda entry: entry.time)
@@ -65,7 +65,7 @@ def _since(store: Store, tip: str, since: float) -> Iterator[Entry]:
 
 
 def _uncommitted(store: Store, since: float) -> Iterator[Entry]:
-    """What is acknowledged and in no commit yet: a conversation may end with a call whose result never comes."""
+    """What is acknowledged but not committed yet: a conversation may end with a call whose result never comes."""
     for name in store.sessions():
         with suppress(OSError):
             if store.journal_path(name).stat().st_mtime >= since:

@@ -13,15 +13,15 @@ from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import Slot, outline, tag_of
 
 Move = Literal["entered", "left", "changed"]
-#: How a block or a group stands in the prompt: its slots as they are rendered, without what the bodies say.
+#: How a block or group appears in the prompt: its slots as rendered, without the bodies.
 _Form = tuple[tuple[str, str, str, str, str], ...]
-#: The state of what a cut took out of the prompt.
+#: The state of what a cut removed from the prompt.
 CUT = "cut"
 
 
 class BlockChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that is shown differently. `row` is the newer one; `was` and `now` are states, empty if it was not, and
-    `cut` for thinking or a dashboard that a cut took out.
+    """A block that is shown differently. `row` is the newer one; `was` and `now` are its states: empty if it did not
+    exist, `cut` for thinking or a dashboard that a cut removed.
     """
 
     move: Move
@@ -49,7 +49,7 @@ class StubChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def difference(before: Ledger, after: Ledger) -> list[BlockChange | StubChange]:
-    """The differences of `after` from `before`: blocks by number, then stubs of groups."""
+    """The changes from `before` to `after`: blocks by number, then stubs of groups."""
     changes = sorted(_changes(before, after), key=lambda change: change.row.number)
     return [*changes, *sorted(_stubs(before, after), key=lambda change: group_number(change.group.id))]
 
@@ -58,7 +58,7 @@ def _changes(before: Ledger, after: Ledger) -> Iterator[BlockChange]:
     forms = _forms(before), _forms(after)
     for segment in {*before.segments, *after.segments}:
         old_rows, new_rows = before.segments.get(segment), after.segments.get(segment)
-        # By checksum too: where clones grew apart, one number can mean two blocks.
+        # Also by checksum: where clones grew apart, one number can mean two blocks.
         old = {(row.id, row.sha256): row for row in old_rows}
         new = {(row.id, row.sha256): row for row in new_rows}
         for key in old.keys() | new.keys():

@@ -1,8 +1,8 @@
-"""The changes that a tool call makes in files, for the editing tools of known hosts: read from its arguments alone.
+"""What a tool call changes in files, for the editing tools of known hosts: read from its arguments alone.
 
-By their form and not by the tool's name: a path beside a new text, several edits in a list, a patch, a here-document.
-What a call was meant to change is not what came of it: a call can fail, and a person can edit afterwards. Nothing that
-was recorded is run: of a script only what it says is read.
+The arguments' form decides, not the tool's name: a path with a new text, a list of edits, a patch, a here-document.
+This is what a call was meant to change, not the outcome: a call can fail, and a person can edit afterwards. Nothing
+recorded is run: a script is only read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SHELL = ("command", "cmd", "script")
 _PATCH = re.compile(r"^(?:\*\*\* (?P<act>Add|Update) File: |\+\+\+ (?:b/)?)(?P<path>.+)$", re.MULTILINE)
 _NOTHING = "--- /dev/null\n"
 _MOVED = "*** Move to: "
-#: `cat > FILE <<'END'` and `tee FILE <<END`, either way round.
+#: `cat > FILE <<'END'` and `tee FILE <<END`, in either order.
 _HERE = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 _TARGET = re.compile(r"(>{1,2}|\btee(?:\s+-a)?)\s*([^\s<>|;&'\"]+)")
-#: Programs that change files; which of those that a script names cannot be said without running it.
+#: Programs that change files; which of those that a script names, only a run would show.
 _PROGRAM = re.compile(
     r"\bsed\b[^\n|;&]{0,40}?\s(?:-[a-zA-Z]*i|--in-place)|\bperl\b[^\n|;&]{0,20}?\s-[a-zA-Z]*i|\btee\b"
     r"|git (?:apply|mv)\b|\b(?:mv|cp|patch|ed|node|ruby|goimports|prettier|black|rustfmt|eslint)\b"
@@ -37,17 +37,17 @@ _PROGRAM = re.compile(
     r"|\bruff\b(?! check\b(?![^\n|;&]{0,80}--fix))"
 )
 _WRITING = re.compile(rf">|<<|{_PROGRAM.pattern}")
-#: What runs a here-document. Any other program only takes it as its input.
+#: Programs that run a here-document. Any other only takes it as input.
 _RUNS = re.compile(
     r"(?:^|[\s|;&(/])(?:python[0-9.]*|bash|sh|zsh|node|perl|ruby|awk|sed|ed|patch|ex|vim?|git apply)(?!\S)"
 )
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _BARE = re.compile(r"['\"]([\w./$@~+-]+)['\"]")
-#: `2>&1`, `> /dev/null`; then where an output goes.
+#: `2>&1`, `> /dev/null`; then the target of a redirection.
 _NOWHERE = re.compile(r"[0-9]?>&[0-9-]|[0-9&]?>{1,2}\s*/dev/(?:null|stdout|stderr|tty)\b")
 _OUTPUT = re.compile(r">{1,2}\|?\s*([^\s<>|;&()]*)")
 _STATIC = re.compile(r"[\w./@~+-]+")
-#: `text.replace(`, with texts or names of texts, as in a Python program.
+#: `text.replace(` of a Python program, and the parts of its arguments: texts, or names of texts.
 _REPLACE = re.compile(r"\.replace\(\s*")
 _NEXT = re.compile(r"\s*,\s*")
 _NAME = re.compile(r"[A-Za-z_]\w{0,80}")
@@ -64,23 +64,23 @@ _HARMLESS = frozenset(
     | {"sys", "os", "io", "replace", "count", "assert", "in", "not", "and", "or", "if", "else", "for", "print", "len"}
     | {"raise", "SystemExit", "exit", "encoding", "newline", "None", "True", "False"}
 )
-#: Letters and digits that a program's text must have to be looked for in a file.
+#: The fewest letters and digits of a program's text for it to be looked for in a file.
 _TELLING = 8
-#: Files that a program can name, its replacements that are read, and unclosed texts, before it is abandoned.
+#: The most files that a program may name, replacements that are read, and texts without an end.
 _FILES, _REPLACEMENTS, _OPEN_ENDED = 8, 200, 100
-#: Characters of a line of a command, and of a whole script, that are looked into.
+#: The most characters that are read of a command's line, and of a whole script.
 _WIDE = 4_000
 _SCRIPT = 100_000
-#: What no form of JSON writes otherwise.
+#: Text that every JSON encoder writes in the same way.
 _PLAIN = re.compile(r"[A-Za-z0-9_ .,()=:;*-]+")
 
 
 class Change(NamedTuple):
-    """A change of a file, by the path that the call gives; empty if the call gives none.
+    """A change of a file. `path` is as the call names it, empty if it names none.
 
     `replace`: `old` becomes `new`, everywhere with `every`, in whole lines with `whole_lines`. `write`: the file
-    becomes `new`. `insert`: `new` comes in at a place that the call says or at the end. `scripted` is set for what a
-    here-document of a script writes.
+    becomes `new`. `insert`: `new` is added at a place that the call names or at the end. `scripted`: a script's
+    here-document makes the change.
     """
 
     path: str
@@ -93,12 +93,12 @@ class Change(NamedTuple):
 
 
 def changes(body: bytes, ext: str) -> list[Change]:
-    """The changes of a call with these arguments (the body of a `tool_use`); none if it only reads or runs."""
+    """The changes of a call with these arguments (the body of a `tool_use`); empty if it only reads or runs."""
     return list(_changes(wire.arguments(body, ext)))
 
 
 def script(body: bytes, ext: str) -> str:
-    """The script of a shell's call, if it has what can change files; else empty."""
+    """The script of a shell's call if it may change files, else empty."""
     arguments = wire.arguments(body, ext)
     parts: list[str] = []
     for name in _SHELL:
@@ -112,7 +112,7 @@ def script(body: bytes, ext: str) -> str:
 
 
 def unread(script: str) -> str:
-    """A script without the texts that its programs only look for, or put back as they were."""
+    """A script without the texts that its programs only search for or write back unchanged."""
     parts: list[str] = []
     end = 0
     for start, stop, code in _programs(script):
@@ -126,9 +126,9 @@ def unread(script: str) -> str:
 
 
 def may_change(script: str, file: str) -> bool:
-    """Whether a script may change a file in another way than by the changes that are read from it.
+    """Whether a script may change a file in other ways than the changes that are read from it.
 
-    It is not run: what a program does with a file counts as a change, a redirection to another file does not.
+    The script is not run: any program that can change files counts, a redirection to another file does not.
     """
     commands = _unread_commands(script)
     if _PROGRAM.search(commands):
@@ -141,13 +141,13 @@ def may_change(script: str, file: str) -> bool:
 
 @lru_cache(8)
 def _unread_commands(script: str) -> str:
-    """A script without the here-documents that are read as changes, and those that no program runs."""
+    """A script without the here-documents that are read as changes or that no program runs."""
     parts: list[str] = []
     end = 0
     for start, stop, opening in _documents(script):
         before = script[end : start - len(opening) - 1]
         if not _RUNS.search(opening):
-            parts += before, _TARGET.sub("", opening), "\n"  # what it writes is read
+            parts += before, _TARGET.sub("", opening), "\n"  # what it writes is read as a change
         elif _is_read(script[start:stop]):
             parts.append(before)
         else:
@@ -157,13 +157,13 @@ def _unread_commands(script: str) -> str:
 
 
 def same_file(path: str, file: str) -> bool:
-    """Whether a call's path, absolute or not and perhaps of another machine, can be the project's file."""
+    """Whether a call's path, absolute or not and perhaps from another machine, may be the project's file."""
     path = path.replace("\\", "/").removeprefix("./")
     return bool(path) and (path == file or path.endswith(f"/{file}") or file.endswith(f"/{path}"))
 
 
 def needle(line: str) -> bytes:
-    """Bytes that any JSON has with the line in a string: its longest part that can be written in one way only."""
+    """Bytes that any JSON with the line in a string contains: the line's longest part that has only one encoding."""
     return max(_PLAIN.findall(line), key=len, default="").encode()
 
 
@@ -186,7 +186,7 @@ def _fields(path: str, fields: Mapping[str, Any]) -> Iterator[Change]:
     old, new = _text(fields, OLD), _text(fields, NEW)
     if new is not None:
         every = any(fields.get(name) is True for name in _EVERY)
-        # An editor's edit of nothing makes the file.
+        # An edit that replaces the empty text creates the file.
         yield Change(path, new, "replace", old, every) if old else Change(path, new, "write" if old == "" else "insert")
     elif (content := _text(fields, _WHOLE)) is not None:
         yield Change(path, content)
@@ -195,7 +195,7 @@ def _fields(path: str, fields: Mapping[str, Any]) -> Iterator[Change]:
 
 
 def _text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    """The first of these fields that is a text: of the paths, one that is not empty."""
+    """The first of these fields that is a text; a path must not be empty."""
     texts = (value for name in names if isinstance(value := fields.get(name), str) and (value or names is not PATHS))
     return next(texts, None)
 
@@ -208,7 +208,7 @@ def _edits(arguments: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _strings(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """The arguments that a patch or a shell's command can stand in."""
+    """The arguments that may contain a patch or a shell's command."""
     for name in (*_SHELL, "patch", "diff", "input", "arguments"):
         match arguments.get(name):
             case str() as value:
@@ -226,7 +226,7 @@ def _here_documents(command: str) -> Iterator[Change]:
 
 
 def _documents(command: str) -> Iterator[tuple[int, int, str]]:
-    """Where each here-document begins and ends, and the line that opens it."""
+    """The start and end of each here-document, and the line that opens it."""
     lines = command.split("\n")
     starts = [0]
     places: dict[str, list[int]] = {}
@@ -246,7 +246,7 @@ def _documents(command: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _programs(command: str) -> Iterator[tuple[int, int, str]]:
-    """The here-documents that have a program which replaces texts: where each begins and ends, and the program."""
+    """The start, end and code of each here-document whose program replaces texts."""
     for start, end, _ in _documents(command[:_SCRIPT]):
         code = command[start:end]
         if ".replace(" in code:
@@ -254,10 +254,10 @@ def _programs(command: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _replacements(code: str) -> tuple[list[Change], list[tuple[int, int, str]]]:
-    """The replacements of texts that a program spells out, in each file that it names.
+    """The replacements that a program spells out, for each file that it names, and the places of their texts.
 
-    Also where in it those texts stand, as (beginning, end, what is new in it). The program is not run: whether a file
-    has the text decides whether it was replaced there.
+    A place is (start, end, the lines that are new in it). The program is not run: whether a file contains the text
+    decides whether it was replaced there.
     """
     literals = _literals(code)
     names: dict[str, tuple[int, int, str]] = {}
@@ -289,7 +289,7 @@ def _replacements(code: str) -> tuple[list[Change], list[tuple[int, int, str]]]:
 
 
 def _is_read(code: str) -> bool:
-    """Whether the replacements of texts that a program spells out are all that it does to files."""
+    """Whether the replacements that a program spells out are all that it does to files."""
     calls = len(_REPLACE.findall(code))
     changes, _ = _replacements(code)
     if not calls or len({(change.old, change.new) for change in changes}) < calls:
@@ -307,8 +307,8 @@ def _is_read(code: str) -> bool:
 def _argument(
     code: str, at: int, literals: Mapping[int, tuple[int, str]], names: Mapping[str, tuple[int, int, str]]
 ) -> tuple[int, int, int, str] | None:
-    """The text that stands at a place of a program, itself or by its name: where the argument ends, where the text
-    begins and ends, and the text.
+    """The text argument at a place of a program, given literally or by name: the argument's end, the text's start and
+    end, and the text.
     """
     if at in literals:
         end, text = literals[at]
@@ -318,7 +318,7 @@ def _argument(
 
 
 def _literals(code: str) -> dict[int, tuple[int, str]]:
-    """Where each text of a program begins → where it ends, and what it says. Texts in a row are one."""
+    """Start → end and value of each text of a program. Adjacent texts are one."""
     literals: dict[int, tuple[int, str]] = {}
     first, last_end, open_ended = -1, -1, 0
     at = 0
@@ -346,7 +346,7 @@ def _literals(code: str) -> dict[int, tuple[int, str]]:
 
 
 def _closing(code: str, at: int, quote: str) -> int:
-    """Where a text that begins at `at` ends; -1 if it does not."""
+    """The place of the quote that closes a text which begins at `at`; -1 if there is none."""
     line_end = code.find("\n", at) if len(quote) == 1 else -1
     last = line_end if line_end >= 0 else len(code)
     while (at := code.find(quote, at, last)) >= 0:
@@ -360,7 +360,7 @@ def _closing(code: str, at: int, quote: str) -> int:
 
 
 def _patched(patch: str) -> Iterator[Change]:
-    """Each hunk of a patch as a replacement of whole lines; a file that it adds as a whole."""
+    """Each hunk of a patch as a replacement of whole lines, and each added file as a whole."""
     headers = list(_PATCH.finditer(patch))
     for here, after in zip(headers, [*headers[1:], None], strict=False):
         path = here["path"].strip()
@@ -379,12 +379,12 @@ def _patched(patch: str) -> Iterator[Change]:
 
 
 def _hunks(lines: list[str], *, unified: bool) -> Iterator[tuple[list[str], list[str]]]:
-    """The lines before and after, of each hunk that changes any."""
+    """The lines before and after each hunk that changes any."""
     old: list[str] = []
     new: list[str] = []
     for line in [*lines, "@@"]:
         sign, text = line[:1], line[1:]
-        # In a patch of the other form, `--- x` takes the line `-- x` away.
+        # In a patch of the other form, `--- x` removes the line `-- x`.
         if line.startswith(("@@", "*** ")) or (unified and line.startswith(("diff --git ", "--- "))):
             if old != new:
                 yield old, new

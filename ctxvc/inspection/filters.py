@@ -1,4 +1,5 @@
-"""The blocks that a search is about, with an index or without: by kind, agent, time of the step, files of the call."""
+"""Which blocks a search is about, as a person or a model specifies it; the same for searches with and without an
+index."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """The content to search; an empty field is no limit. `agents` are formats of recordings, such as `claude-code`;
-    `ctxvc` for what was recorded by itself. `files` are paths, or ends of them, that the block's call names. `since`
+    """What is searched; an empty field accepts everything. `agents` are formats of recordings, such as `claude-code`;
+    `ctxvc` for what ctxvc itself recorded. `files` are paths, or ends of paths, that the block's call names. `since`
     and `until` bound the time of the block's step, in seconds since 1970."""
 
     kinds: Sequence[Kind] = ()
@@ -36,7 +37,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The files as blocks know them."""
+        """The files as the facts of blocks name them."""
         return [file.removeprefix("./") for file in self.files]
 
     @property
@@ -44,7 +45,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         return (self.since, self.until) != EVER
 
     def of_session(self, stored: StoredSession, scope: str) -> Callable[[Row], bool]:
-        """Whether a block of a scope counts. Raises, as what it gives: Damaged."""
+        """A predicate for the blocks of a scope that are searched. Raises: Damaged, and so does the predicate."""
         facts = SessionFacts(stored)
         if (self.sessions and stored.name not in self.sessions) or (self.agents and facts.agent not in self.agents):
             return lambda _: False
@@ -70,7 +71,7 @@ def parsed(
     since: str = "",
     until: str = "",
 ) -> Filters:
-    """The filters that were asked for, times as in `seconds_of`. Raises: BadInput for an unknown kind or time."""
+    """The filters from text, with times as for `seconds_of`. Raises: BadInput for an unknown kind or a bad time."""
     if unknown := next((kind for kind in kinds if kind not in _KINDS), ""):
         raise BadInput(f"{one_line(unknown, 40)!r} is not a kind of block", hint=f"use one of {', '.join(_KINDS)}")
     return Filters(
@@ -84,18 +85,18 @@ def parsed(
 
 
 def within(filters: Filters, sessions: Sequence[str]) -> Filters:
-    """The same, of these sessions alone."""
+    """The same filters, for these sessions alone."""
     return msgspec.structs.replace(filters, sessions=sessions)
 
 
-#: The folders of a path that one can name it by.
+#: The most parts from the end of a path that name the file.
 _DEEPEST = 12
 _NUMBER = re.compile("[0-9]{1,9}")
 _NAMED = frozenset({"edited", "wrote", "deleted", "read"})
 
 
 class SessionFacts:
-    """The facts of one session, each worked out once. `oldest` are, by scope, the oldest steps whose time is wanted."""
+    """The facts of one session, each worked out once. `oldest`: scope → the oldest step whose time is needed."""
 
     def __init__(self, stored: StoredSession, oldest: Mapping[str, int] | None = None) -> None:
         self._stored = stored
@@ -106,12 +107,12 @@ class SessionFacts:
 
     @property
     def agent(self) -> str:
-        """The format of the recording, such as `claude-code`; `ctxvc` for what was recorded by itself."""
+        """The format of the recording, such as `claude-code`; `ctxvc` for what ctxvc itself recorded."""
         source = self._stored.ledger().meta.source
         return source.format.removesuffix("-live") if source else "ctxvc"
 
     def time(self, scope: str, row: Row) -> int:
-        """When the block's step was made, in seconds since 1970; of an open one, when the one before was."""
+        """The time of the block's step, in seconds since 1970; for an open step, that of the step before."""
         if scope not in self._times:
             self._times[scope] = _times(self._stored, scope, self._oldest.get(scope, 0))
         return self._times[scope].get(row.step, 0)
@@ -144,7 +145,7 @@ def endings(path: str) -> Iterator[str]:
 
 
 def _times(stored: StoredSession, scope: str, oldest: int) -> dict[int, int]:
-    """Step → when it was made, of the steps from `oldest` on."""
+    """Step → its time, for the steps from `oldest` on."""
     times: dict[int, int] = {}
     newest = stored.ledger(scope).meta.counters.step
     at = 0

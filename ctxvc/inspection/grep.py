@@ -1,4 +1,4 @@
-"""grep: the matching lines of all bodies, and where each body is now."""
+"""grep: the matching lines of all bodies, and the current places of each body."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ctxvc.inspection.bodies import Place, StoredBody, searchable
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A line that matches. `places` are all where the body stands; `text` is recorded, and bounded.
+    """A line that matches. `places` are all places of the body; `text` is recorded, and bounded.
 
-    `line` counts from 1 in the body's text; in a JSON body, in the string that matches. `start` and `stop` are where
-    the match is in `text`; `before` and `after` are the lines around it, as many as were asked for.
+    `line` counts from 1 in the body's text; in a JSON body, in the string that matches. `start` and `stop` bound the
+    match in `text`; `before` and `after` are the requested lines around it.
     """
 
     places: list[Place]
@@ -29,11 +29,11 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Search:
-    """The lines that match, body by body, and how far it came where the pattern takes too long.
+    """The lines that match, body by body, and how far the search got if the pattern takes too long.
 
-    `searched` counts the bodies that are done, `skipped` those that were left at a line that took too long; what
-    matches before it counts. `over` is whether the time ended first. `slow` says why not all were searched, None if
-    they were.
+    `searched` counts the finished bodies, `skipped` those abandoned at a line that took too long; matches before that
+    line count. `over` says whether the time ran out first. `slow` is the reason why not all bodies were searched, None
+    if they were.
     """
 
     def __init__(self, bodies: Iterable[tuple[StoredBody, bytes]], pattern: Pattern, context: int = 0) -> None:
@@ -65,7 +65,7 @@ class Search:
 def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes, context: int) -> Iterator[Hit]:
     """The lines of a body that match. Raises: Slow if the pattern takes too long."""
     if needle and needle not in body and b"\\" not in body:
-        return  # no string of JSON differs from its bytes without a backslash
+        return  # without a backslash, a JSON string equals its bytes
     for string, match in _first_matching(stored, body, pattern):
         excerpt, start = around(string, match), match.start - match.begin
         if match.end - match.begin > len(excerpt):  # a part of a long line
@@ -76,7 +76,7 @@ def _hits(stored: StoredBody, body: bytes, pattern: Pattern, needle: bytes, cont
 
 
 def _before(string: str, begin: int, count: int) -> tuple[str, ...]:
-    """The `count` lines before the one that begins there, each bounded."""
+    """The `count` lines before the one that begins at `begin`, each bounded."""
     lines: list[str] = []
     while begin > 0 and len(lines) < count:
         end = begin - 1
@@ -86,7 +86,7 @@ def _before(string: str, begin: int, count: int) -> tuple[str, ...]:
 
 
 def _after(string: str, end: int, count: int) -> tuple[str, ...]:
-    """The `count` lines after the one that ends there, each bounded."""
+    """The `count` lines after the one that ends at `end`, each bounded."""
     lines: list[str] = []
     while end < len(string) - 1 and len(lines) < count:
         begin = end + 1
@@ -101,7 +101,7 @@ def _bounded(string: str, begin: int, end: int) -> str:
 
 
 def _first_matching(stored: StoredBody, body: bytes, pattern: Pattern) -> Iterator[tuple[str, Match]]:
-    """The matches in the strings of a JSON body; where there are none, those in its text."""
+    """The matches in the strings of a JSON body; if there are none, those in its text."""
     row = stored.places[0].row
     matched = False
     *strings, document = searchable(row, body)

@@ -1,7 +1,7 @@
 """The history of blocks and groups: the commits that changed their rows, newest first.
 
-A tree shares with its parent's all that did not change, so git is quick to name the commits that changed a file of the
-ledger. Only those are looked into.
+Trees share what did not change, so git is quick to list the commits that changed a file of the ledger. Only those are
+read.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 
-#: More files than this are asked for by their folders.
+#: More files than this are queried by folder.
 _FILES = 100
 _GROUPS = fmt.GROUPS.rpartition("/")[2].encode()
-#: Name → id in git, of the entries of the ledger's folder.
+#: Name → git id, for the entries of the ledger's folder.
 _Ledger = Mapping[bytes, bytes]
 _What = tuple[Row | Group | None, Row | Group | None] | Literal["cut", "named"]
 _CUT: Literal["cut"] = "cut"
 _NAMED: Literal["named"] = "named"
-#: Commit, block or group, and what became of it: the row before and after, or one of the words.
+#: Commit, block or group, and what happened to it: the row before and after, or `cut` or `named`.
 _Met = tuple[str, str, _What]
 
 
 class Touch(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit and what it made of a block or group; `commit` is empty for what is not committed yet.
+    """A commit and what it did to a block or group; `commit` is empty for what is not committed yet.
 
-    `before` is None if it was not there, `after` where it no longer is. `cut_before` and `cut_after` say that a
-    cut had taken it out of the prompt. Where all is the same before and after, the commit only names it.
+    `before` is None if it did not exist, `after` if it no longer exists. `cut_before` and `cut_after` say whether a cut
+    had removed it from the prompt. If nothing differs, the commit only names it.
     """
 
     commit: str
@@ -53,10 +53,10 @@ class Touch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def touches(stored: StoredSession, scope: str, ids: Collection[str], *, by_name: bool = False) -> Iterator[Touch]:
-    """Every commit of the scope, and of what it came from, that changed one of `ids`, newest first. Raises: Damaged.
+    """Every commit of the scope, and of those it came from, that changed one of `ids`, newest first. Raises: Damaged.
 
-    `ids` are of blocks and groups that the scope has now. It ends with the commit that the last block came in with.
-    With `by_name`, commits that only name one of them in their message are given too.
+    `ids` name blocks and groups that the scope has now. The walk ends at the commit in which the last block came in.
+    With `by_name`, it includes commits that only name one of them in their message.
     """
     ledger = stored.ledger(scope)
     now: dict[str, Row | Group | None] = {
@@ -80,7 +80,7 @@ def touches(stored: StoredSession, scope: str, ids: Collection[str], *, by_name:
 
 
 def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Commit → the blocks that its cut took out of the prompt; the commit is empty if it is not made yet."""
+    """Commit → the blocks that its cut removed from the prompt; the commit is empty if it is not made yet."""
     newest = stored.ledger(scope).meta.cuts[-1:]
     cut_rows = [row for row in rows if newest and row.number <= newest[0]]
     if not cut_rows:
@@ -88,7 +88,7 @@ def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, l
     by_commit: dict[str, list[str]] = {}
     uncut = sorted(cut_rows, key=lambda row: row.number)
     newer = ""
-    # An undo may have taken a cut back, so there is no searching by halves: the newest run of commits counts.
+    # An undo may have taken a cut back, which rules out bisection: the newest run of commits counts.
     for commit in stored.store.first_parents(stored.tip(scope)):
         cut = max(stored.store.reader.meta(commit).cuts[-1:], default=0)
         while uncut and uncut[-1].number > cut:
@@ -102,7 +102,7 @@ def _cuts(stored: StoredSession, scope: str, rows: Sequence[Row]) -> dict[str, l
 
 
 def rev_list(store: Store, tip: str, *arguments: str) -> list[str]:
-    """The commits from `tip` along first parents, newest first, as git chooses them. Raises: Damaged."""
+    """The commits from `tip` along first parents that `git rev-list` selects, newest first. Raises: Damaged."""
     try:
         return program.run(store.path, "rev-list", "--first-parent", tip, *arguments).decode("ascii").split()
     except CtxvcError as error:
@@ -110,7 +110,7 @@ def rev_list(store: Store, tip: str, *arguments: str) -> list[str]:
 
 
 class _Walk:
-    """A walk back through history. `open` are the blocks and groups that are still to be met on the way."""
+    """A walk back through history. `_open` are the blocks and groups whose first commit is still to come on the way."""
 
     def __init__(self, store: Store, ids: Collection[str], cuts: Mapping[str, Sequence[str]], *, by_name: bool) -> None:
         self._store = store
@@ -120,14 +120,14 @@ class _Walk:
         self._by_name = by_name
         self._open = set(ids)
         self._groups = {name for name in ids if name.startswith("G")}
-        # A folder of the ledger → a file in it → the blocks that are looked for there.
+        # Folder of the ledger → file in it → the blocks to look for there.
         self._folders: dict[bytes, dict[bytes, set[str]]] = {}
         for name in self._open - self._groups:
             _, folder, file = fmt.segment_path(segment_of(block_number(name))).encode().split(b"/")
             self._folders.setdefault(folder, {}).setdefault(file, set()).add(name)
 
     def waiting(self, stored: StoredSession, scope: str) -> Iterator[_Met]:
-        """Changes that are acknowledged and in no commit yet."""
+        """Changes that are acknowledged but not committed yet."""
         yield from (("", name, _CUT) for name in self._cuts.get("", ()))
         if not stored.waiting():
             return

@@ -1,4 +1,4 @@
-"""The bodies of a store, brought into its index of texts: of each session those that are new since the last time."""
+"""Brings the bodies of a store into its index of texts: for each session, those that are new since the last time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge.apply import REF as PURGED
 from ctxvc.store.store import Store
 
-#: What is kept under a session's key changes with this code.
+#: Part of each session's key: to be changed with the code that indexes.
 _FORM = "texts 1"
 _STAMP, _LOCK = "stamp", "texts.lock"
-#: Characters of texts that are added at once.
+#: The characters of text at which a batch is added.
 _BATCH = 16_000_000
 _MOST_SESSIONS = 1_000
 
-#: How a text is read from a body: as it is, from the strings of JSON, from the parts of a result.
+#: How a text is read from a body: as is, from the strings of JSON, from the parts of a result.
 _FORMS: tuple[Row, ...] = tuple(
     Row(id="B1", kind="tool_result", role="user", origin="tool", msg=0, step=0, turn=0, bytes=0, sha256="", ext=ext,
         extra=extra)
     for ext, extra in (("txt", {}), ("json", {}), ("json", {"ctxvc": {"parts": True}}))
 )  # fmt: skip
 
-#: Told how many sessions are done, and of how many.
+#: Called with the number of sessions that are done, and of all.
 Progress = Callable[[int, int], None]
 
 
 def refresh(store: Store, index: TextIndex, unreadable: list[CtxvcError], progress: Progress = lambda *_: None) -> None:
-    """Brings the index up to date. The errors of sessions that cannot be read go into `unreadable`.
+    """Brings the index up to date. Adds the errors of sessions that cannot be read to `unreadable`.
 
-    Raises: Conflict if another process does so for too long, or if something was purged meanwhile; CtxvcError.
+    Raises: Conflict if another process is at it for too long, or if something was purged meanwhile; CtxvcError.
     """
     stamp = f"{_FORM} {local_cache.sessions_stamp(store)}"
     if index.fact(_STAMP) == stamp:
@@ -59,13 +59,13 @@ def refresh(store: Store, index: TextIndex, unreadable: list[CtxvcError], progre
 
 
 def text_of(form: int, body: bytes) -> str:
-    """The text of a body as it is searched: the strings of JSON below each other, without their keys."""
+    """The searched text of a body; of JSON, its strings without keys, each on a line of its own."""
     *strings, text = searchable(_FORMS[form], body)
     return "\n".join(strings) if strings else text
 
 
 class _Refresh:
-    """Adds sessions batch by batch. What is read from a store is only added while nothing was purged since."""
+    """Adds sessions batch by batch. A batch is only added if nothing has been purged since the beginning."""
 
     def __init__(self, store: Store, index: TextIndex, unreadable: list[CtxvcError]) -> None:
         self._store = store
@@ -110,7 +110,7 @@ def _purged(store: Store) -> str:
 
 
 def _by_age(store: Store, tips: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The sessions, oldest first, so that what was added last is newest."""
+    """The sessions, oldest first, so that the newest are added last."""
     return sorted(tips, key=lambda name: (max(_time(store, tip) for tip in tips[name].values()), name))
 
 
@@ -122,7 +122,7 @@ def _time(store: Store, tip: str) -> int:
 
 
 def _new(stored: StoredSession, indexed: set[bytes]) -> Iterator[NewBody]:
-    """The session's bodies that are not known, with their texts."""
+    """The session's bodies that are not indexed yet, with their texts."""
     scopes = sorted(stored.scopes(), key=lambda scope: scope != stored.scope)
     fresh = [
         body

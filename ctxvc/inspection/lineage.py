@@ -1,11 +1,11 @@
-"""Which recorded edit made each line of a file: the edits replayed between the versions that its history has.
+"""Which recorded edit made each line of a file: the edits are replayed between the versions in its history.
 
-A version's own text is the truth, and edits only explain it. From each version to the next, those edits are replayed,
-oldest first, that come nearest to it; a line that they made is theirs. What is left is compared with lines that were
+A version's own text is the truth, and edits only explain it. From each version to the next, the edits that come nearest
+to it are replayed, oldest first; a line that they make is theirs. The other lines are compared with lines that were
 only laid out anew, with edits whose place is lost (a squash, a rebase, another worktree), and with scripts. A line that
-nothing explains has no edit, whoever's session was at work then.
+nothing explains has no edit, whichever session was at work then.
 
-Nothing here is quadratic in a file but for stretches of `_STRETCH` lines.
+Only stretches of at most `_STRETCH` lines are compared in quadratic time.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from typing import Literal, NamedTuple
 
 from ctxvc.inspection.edits import Change
 
-#: How a line is explained: `replay`, the edits as recorded make it; `layout`, as that but for white space, quotes and
-#: line ends; `text`, an edit whose place is lost has it and what stands around it; `script`, a script has its new text;
-#: `none`, nothing does; `older`, it stood there before the first edit.
+#: How a line is explained: `replay`, the edits as recorded make it; `layout`, they do but for white space, quotes and
+#: line ends; `text`, an edit whose place is lost has it with its surroundings; `script`, a script has its new text;
+#: `none`, nothing explains it; `older`, it was there before the first edit.
 Evidence = Literal["replay", "layout", "text", "script", "none", "older"]
 
-#: Lines on either side of a stretch without any line of its own that are still compared one by one.
+#: The most lines on either side of a stretch without unique lines that are still compared one by one.
 _STRETCH = 500
-#: Letters and digits that lines in a row must have together to be known again by their text.
+#: The fewest letters and digits that lines in a row must have together to be recognised by their text.
 _TELLING = 24
 #: The most edits that wait for a version that has them.
 _WAITING = 400
-#: The share of an edit's new lines that must stand in a version, and in one of a file that was not there before.
+#: The least share of an edit's new lines that a version must contain, and the version of a new file.
 _SHARE, _SHARE_OF_NEW = 0.5, 0.9
-#: Characters of a line whose layout is compared.
+#: The most characters of a line that are compared for layout.
 _WIDE = 2_000
-#: Lines that went, with which one that came in their place is compared.
+#: The most removed lines with which a line in their place is compared.
 _FORMER = 20
 #: Seconds by which the clock of a recording and that of git may differ.
 SLACK = 60
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-#: What formatters add, take away and change.
+#: What formatters add, remove and change.
 _LAYOUT = frozenset(",;'\"`\\")
 
 
 class Edit(NamedTuple):
     """A recorded call on the file.
 
-    `started` and `ended` are in seconds since 1970, `script` is a shell's and else empty; `unread` is that of it which
-    no change is read from.
+    `started` and `ended` are in seconds since 1970. `script` is a shell call's, else empty; `unread` is the part of it
+    from which no change is read.
     """
 
     changes: tuple[Change, ...]
@@ -65,17 +65,17 @@ class Version(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where a line is from: the number of an edit, or -1; and of the version in which it came, or changed layout."""
+    """Where a line is from: the number of its edit, or -1, and of the version in which it came or changed layout."""
 
     edit: int
     evidence: Evidence
     version: int
-    #: Scripts of that time that name the file, whose edits are unknown.
+    #: The numbers of edits by scripts of that time that name the file and may have written the line.
     scripts: tuple[int, ...] = ()
 
 
 class _State:
-    """A text with its marks. `text` is it between two line ends."""
+    """The lines of a text with their marks. `text` is the whole text between two line ends."""
 
     __slots__ = ("lines", "marks", "text")
 
@@ -102,7 +102,7 @@ def lineage(versions: Sequence[Version], edits: Sequence[Edit]) -> list[Mark]:
 def _next(
     state: _State, version: Version, number: int, edits: Sequence[Edit], due: Sequence[int], before: int
 ) -> tuple[_State, set[int]]:
-    """The next version's state, and the edits that are used up."""
+    """The next version's state, and the edits that can explain nothing more."""
     lines = version.lines
     marks: list[Mark | None] = [None] * len(lines)
     replayed, path = _replayed(state, lines, number, edits, due)
@@ -129,9 +129,9 @@ def _next(
 
 
 class _Distance:
-    """How far a text is from another, by its lines whatever their order; kept up to date in what changes.
+    """The distance of a text from a goal, by their lines in any order; updated with each change.
 
-    Of two texts as far from it, the one that lacks fewer lines is nearer: a later edit can take one away.
+    Of two texts with equally many differences, the one that lacks fewer lines is nearer: a later edit can remove some.
     """
 
     def __init__(self, lines: Iterable[str], goal: Iterable[str]) -> None:
@@ -154,7 +154,7 @@ def _cost(surplus: int) -> int:
 def _replayed(
     state: _State, goal: Sequence[str], number: int, edits: Sequence[Edit], due: Sequence[int]
 ) -> tuple[_State, set[int]]:
-    """The state nearest to `goal` that edits lead to: the first ones of them, then any that lead nearer still."""
+    """The state nearest to `goal`, and the edits that lead to it: the first few, then any that lead nearer still."""
     applied: list[tuple[int, _State, int]] = []
     distance = _Distance(state.lines, goal)
     best, best_total, length = state, distance.total, 0
@@ -181,7 +181,7 @@ def _replayed(
 
 
 def _can_help(edit: Edit, absent: str) -> bool:
-    """Whether an edit has anything of the lines that are still absent."""
+    """Whether an edit contains any of the lines that are still absent."""
     return any(line.strip() in absent for change in edit.changes for line in split(change.new) if line.strip())
 
 
@@ -203,12 +203,12 @@ def _applied(state: _State, edit: Edit, index: int, number: int, distance: _Dist
 
 
 def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]]]:
-    """The ranges of lines that a change replaces, and the new lines of each."""
+    """The start and end of the lines that a change replaces, and the lines that it puts there."""
     old, new, lines = change.old.replace("\r", ""), change.new.replace("\r", ""), state.lines
     if change.kind == "write":
         yield 0, len(lines), split(new)
     elif change.kind == "insert":
-        if change.scripted:  # of any other, only the program knows where
+        if change.scripted:  # the place of any other, only the program knows
             yield len(lines), len(lines), split(new)
     elif change.every:
         if old in state.text:
@@ -223,7 +223,7 @@ def _places(state: _State, change: Change) -> Iterator[tuple[int, int, list[str]
         start = state.text.rfind("\n", 0, place) + 1
         stop = state.text.find("\n", end) if end < len(state.text) else end
         after = (state.text[start:place] + new + state.text[end:stop]).split("\n")
-        if not place:  # the text's own beginning and end are no lines
+        if not place:  # the text's own beginning and end are not lines
             after = after[1:]
         if end == len(state.text) and not after[-1]:
             after = after[:-1]
@@ -237,7 +237,7 @@ def _stands(text: str, old: str, new: str, place: int) -> bool:
 
 
 def split(text: str) -> list[str]:
-    """A text's lines, as git counts them, without what ends them."""
+    """A text's lines as git counts them, without line ends."""
     lines = text.replace("\r", "").split("\n")
     return lines[:-1] if lines and not lines[-1] else lines
 
@@ -273,7 +273,7 @@ def aligned(source: Sequence[str], target: Sequence[str]) -> list[tuple[int, int
 def _anchors(
     source: Sequence[str], target: Sequence[str], start: int, end: int, first: int, last: int
 ) -> list[tuple[int, int]]:
-    """Lines that stand once on both sides, as many as are in the same order."""
+    """Pairs of lines that are unique on both sides, as many as are in the same order."""
     counts, target_counts = Counter(source[start:end]), Counter(target[first:last])
     places = {target[at]: at for at in range(first, last) if target_counts[target[at]] == 1}
     unique = [(at, places[source[at]]) for at in range(start, end) if counts[source[at]] == 1 and source[at] in places]
@@ -326,7 +326,7 @@ def _longest(
 
 
 def _gaps(pairs: Sequence[tuple[int, int]], source: int, target: int) -> Iterator[tuple[range, range]]:
-    """The stretches between pairs that have lines on the target, with those on the source, perhaps none."""
+    """The source and target ranges between pairs, where the target has lines; the source may have none."""
     start, first = 0, 0
     for end, last in [*pairs, (source, target)]:
         if first < last:
@@ -354,7 +354,7 @@ def _laid_out(
 
 
 def _wrapped(source: Sequence[tuple[str, int]], target: Sequence[tuple[str, int]]) -> Iterator[tuple[int, int]]:
-    """As `_laid_out`, of tokens with their lines, where lines were parted or joined."""
+    """As `_laid_out`, for lines that were split or joined, given as tokens with their lines."""
     token_pairs = aligned([token for token, _ in source], [token for token, _ in target])
     partner = {column: row for row, column in token_pairs}
     used = dict(token_pairs)
@@ -368,13 +368,13 @@ def _wrapped(source: Sequence[tuple[str, int]], target: Sequence[tuple[str, int]
 
 
 def _tokens(lines: Sequence[str], which: range) -> dict[int, list[str]]:
-    """The tokens of these lines that count, by line; lines that have none are left out."""
+    """Line → its tokens apart from layout; lines that have none are left out."""
     by_line = {at: [token for token in _TOKEN.findall(lines[at][:_WIDE]) if token not in _LAYOUT] for at in which}
     return {at: tokens for at, tokens in by_line.items() if tokens}
 
 
 def _spans(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
-    """Line → the first of its tokens and the one behind its last."""
+    """Line → the start and end of its tokens."""
     spans: dict[int, tuple[int, int]] = {}
     for at, (_, line) in enumerate(tokens):
         spans[line] = (spans.get(line, (at, at))[0], at + 1)
@@ -382,7 +382,7 @@ def _spans(tokens: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
 
 
 def _meets(tokens: Sequence[tuple[str, int]], used: dict[int, int], row: int, column: int, step: int) -> bool:
-    """Whether a line ends where a former one did, or goes on in the next: nothing was taken out of it."""
+    """Whether a line ends where a former one did, or goes on in the next: nothing was left out of it."""
     neighbour = row + step
     if not 0 <= neighbour < len(tokens) or tokens[neighbour][1] != tokens[row][1]:
         return True
@@ -400,9 +400,9 @@ def _by_text(
     due: Sequence[int],
     share: float,
 ) -> None:
-    """Lines that no replay explains, by what edits wrote and what stands around it there; later edits first.
+    """Marks lines that no replay explains, by the text of edits and its surroundings; later edits first.
 
-    `share` is the least of an edit's new lines that must stand there.
+    `share` is the least share of an edit's new lines that the file must contain.
     """
     text = "\n".join(lines)
     stripped = [line.strip() for line in lines]
@@ -429,7 +429,7 @@ def _by_text(
 
 
 def _runs(new: Sequence[str], lines: Sequence[str], marks: Sequence[Mark | None]) -> Iterator[list[tuple[int, int]]]:
-    """Stretches of a change that stand in the file as they are, around lines without a mark."""
+    """Stretches of a change that the file contains unchanged, each with a line that has no mark yet."""
     run: list[tuple[int, int]] = []
     for pair in [*aligned(new, lines), (-1, -1)]:
         if run and pair != (run[-1][0] + 1, run[-1][1] + 1):
@@ -449,9 +449,9 @@ def _letters(line: str) -> int:
 def _by_script(
     before: Sequence[str], version: Version, marks: list[Mark | None], number: int, edits: Sequence[Edit], since: int
 ) -> None:
-    """Lines that a script has the text of, or just what is new in them; else the scripts that it may have been.
+    """Marks the remaining lines: with a script that has their text or its new part, else with all scripts of that time.
 
-    Of a file that was not there before, a script has only what its here-documents write.
+    In a new file, only lines that a script's here-documents write are the script's.
     """
     lines = version.lines
     scripts = [
@@ -459,7 +459,7 @@ def _by_script(
         for at, edit in enumerate(edits)
         if edit.script
         and edit.ended >= since - SLACK
-        # One that is not over yet can only be in it if it made the commit itself.
+        # A script that has not ended can only be in the version if it made the commit itself.
         and (edit.started if "commit" in edit.script else edit.ended) <= version.committed + 1
     ]
     if not scripts:
@@ -476,7 +476,7 @@ def _by_script(
 
 
 def _wrote(edit: Edit, line: str, former: Sequence[str]) -> bool:
-    """Whether a script has the line, or has what makes it of one of the former ones, with what it takes away."""
+    """Whether a script has the line, or both what it adds to one of the former lines and what it removes there."""
     text, script = line.strip(), edit.script
     if _letters(text) >= _TELLING / 2 and text in edit.unread:
         return True
@@ -490,6 +490,6 @@ def _wrote(edit: Edit, line: str, former: Sequence[str]) -> bool:
 
 
 def _common(source: str, target: str) -> int:
-    """How many characters two texts begin with together."""
+    """The length of the common beginning of two texts."""
     pairs = enumerate(zip(source, target, strict=False))
     return next((at for at, (letter, match) in pairs if letter != match), min(len(source), len(target)))

@@ -1,7 +1,7 @@
-"""The net effect of the recorded edits of a file, as a diff; the file itself is not read, and need not exist.
+"""The net effect of recorded edits of a file, as a diff; the file itself is not read and may no longer exist.
 
-Where a call wrote the whole file, edits after it are made in that text. Where only edits were recorded, one edit is
-put together with another where it changes what the other wrote. What cancels itself out is gone.
+After a call that wrote the whole file, edits are made in that text. If only edits were recorded, an edit is merged with
+an earlier one whose text it changes. Edits that cancel each other out are gone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ctxvc.inspection.lineage import aligned, split
 
 #: Equal lines that are shown around a difference.
 _AROUND = 3
-#: Edits of a file that are compared with a new one, and characters of texts that are put together.
+#: The most edits of a file that are compared with a new one, and characters of a text that is merged.
 _PIECES = 200
 _LONGEST = 2_000_000
 
-#: A line of a diff begins with one of these; `@` alone parts two places.
+#: A line of a diff begins with one of these; `@` alone separates two places.
 SAME, OLD, NEW, GAP = " ", "-", "+", "@"
 
 
@@ -27,7 +27,7 @@ class NetDiff:
 
     def __init__(self) -> None:
         self._text: str | None = None
-        self._pieces: list[tuple[str, str]] = []  # what stood there before the edits, and what stands there now
+        self._pieces: list[tuple[str, str]] = []  # the text before the edits, and the text now
 
     def add(self, change: Change) -> None:
         """Adds the next change of the file."""
@@ -45,7 +45,7 @@ class NetDiff:
             self._replace(old, new, change)
 
     def lines(self) -> list[str]:
-        """The diff, a line each with its sign; empty if nothing is left of the edits."""
+        """The lines of the diff, each with its sign; empty if nothing is left of the edits."""
         pieces = [piece for piece in self._pieces if piece[0] != piece[1]]
         written = [("", self._text)] if self._text else []
         parts = [diff_lines(old, new) for old, new in chain(written, pieces)]
@@ -63,14 +63,14 @@ class NetDiff:
                     return
                 continue
             if after.strip() and _stands_in(after, old, by_lines=change.whole_lines):
-                # It replaces an earlier edit with what stood around that.
+                # The new edit replaces an earlier one together with its surroundings.
                 old = _replaced(old, after, before, change._replace(every=False))
                 del self._pieces[at]
         self._pieces.append((old, new))
 
 
 def diff_lines(old: str, new: str, around: int = _AROUND) -> list[str]:
-    """What makes one text of another: lines with a sign each, and `around` equal ones on both sides."""
+    """The diff of two texts: lines with a sign each, and `around` equal ones on both sides of a difference."""
     before, after = split(old), split(new)
     signed = list(_signed(before, after))
     near = [at for at, line in enumerate(signed) if line[0] != SAME]
@@ -84,7 +84,7 @@ def diff_lines(old: str, new: str, around: int = _AROUND) -> list[str]:
 
 
 def counts(lines: Iterable[str]) -> tuple[int, int]:
-    """The lines that a diff adds, and those that it takes away."""
+    """The numbers of lines that a diff adds and removes."""
     signs = [line[:1] for line in lines]
     return signs.count(NEW), signs.count(OLD)
 

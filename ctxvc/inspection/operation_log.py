@@ -12,16 +12,16 @@ from ctxvc.store.read import operations, revision
 from ctxvc.store.read.operations import Operation
 from ctxvc.tokens.meter import Meter, Prices
 
-#: Digits of a commit's id, by which an operation is named.
+#: Digits of a commit's id that name an operation.
 _DIGITS = 12
 
 
 class LoggedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation as it is listed. `name` is what `undo --to` takes: the beginning of its commit, or `+2`, the second
-    oldest of those that wait for one.
+    """An operation as listed. `name` is what `undo --to` takes: the beginning of its commit's id, or `+2` for the
+    second oldest of those that wait for a commit.
 
-    `tokens` are those that the prompt had after it, `change` how many more than before; None if it has no before.
-    `state` is `undone`, `stands` (it can be taken back), or empty.
+    `tokens` is the size of the prompt after it, `change` the difference from the one before; None if there is no
+    before. `state` is `undone`, `stands` (it can be taken back), or empty.
     """
 
     name: str
@@ -64,7 +64,7 @@ class _Sizes:
         self._rows = now.ledger
 
         def present(row: Row) -> Row:
-            return self._rows.get(row.id) or row  # its path is that of its state now
+            return self._rows.get(row.id) or row  # a body's path follows the row's current state
 
         bodies = Bodies(
             lambda row: now.bodies.body(present(row)), lambda row, suffix: now.bodies.file(present(row), suffix)

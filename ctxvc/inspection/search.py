@@ -1,7 +1,7 @@
 """Search: the blocks that fit a question best, in one store or several, without reading all of them.
 
-The index names the bodies that have the words, and the bodies themselves say how well they fit. The 200 are read that
-promise most by what the index knows of them.
+The index names the bodies that have the words; how well they fit, the bodies themselves decide. The 200 most promising
+by the index are ranked.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from ctxvc.store.git.objects import Objects, Unreadable, blob_id, unhashed
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
-#: Bodies with a term that are ranked, bodies that are read for it, and those with copies of them in other sessions.
+#: The most bodies with a term that are ranked, bodies that are read for that, and bodies with their copies.
 LOOKED_AT, _READ, _COPIES = 200, 300, 800
-#: Bodies that are chosen from, of those with several words together, and with a single one.
+#: The most bodies to choose from for each query of several words, and of a single one.
 _TOGETHER, _ALONE = 800, 500
-#: Up to this many sessions are searched by a term each.
+#: Up to this many sessions are looked for by a fact each.
 _AS_FACTS = 8
-#: The rarest words, by which bodies are looked for that lack others.
+#: How many of the rarest words are used to look for bodies that lack others.
 _WORDS = 6
 
 
 class Fitting(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that fits, and the line of it that fits best, with what of its text does.
+    """A block that fits, and its line that fits best; `start` and `stop` bound the match in the line's `text`.
 
     `time` is that of its step, in seconds since 1970, `size` the characters of its text, and `counts` how often each
-    term stands in it. `copies` counts other sessions with the same body, among those that were looked at.
+    term occurs in it. `copies` counts other sessions with the same body, among those that were looked at.
     """
 
     place: Place
@@ -59,8 +59,8 @@ class Fitting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one store: its best blocks, and of its texts how many have each term, how many they are, and their
-    characters."""
+    """The result from one store: its best blocks, how many of its texts have each term, and the number of its texts and
+    of their characters."""
 
     fitting: Sequence[Fitting]
     having: Mapping[str, int]
@@ -82,8 +82,8 @@ def searched(
 ) -> Searched:
     """The `limit` best blocks of a store, whose index is brought up to date first.
 
-    `now` are seconds since 1970; only blocks whose place `accepts` allows count. The errors of sessions that cannot be
-    read go into `unreadable`. An index that is damaged is made anew. Raises: Conflict, CtxvcError.
+    `now` is in seconds since 1970; only blocks whose place `accepts` allows count. The errors of sessions that cannot
+    be read are added to `unreadable`. A damaged index is rebuilt. Raises: Conflict, CtxvcError.
     """
     index = TextIndex(store)
     try:
@@ -96,7 +96,7 @@ def searched(
 
 
 def best(results: Sequence[Searched], now: float, limit: int) -> list[Fitting]:
-    """The best blocks of several stores together, the best first."""
+    """The `limit` best blocks of several stores together, best first."""
     having: Counter[str] = Counter()
     for result in results:
         having.update(result.having)
@@ -128,7 +128,7 @@ def _searched(
     with unhashed():
         candidates = []
         for copies in _candidates(index, query, frequency, score, filters):
-            if copies and (counts := reader.counts(copies[0])):  # a phrase need not stand where its words do
+            if copies and (counts := reader.counts(copies[0])):  # a body with a phrase's words may lack the phrase
                 candidates.append((copies, counts))
             if len(candidates) == LOOKED_AT:
                 break
@@ -142,8 +142,8 @@ def _searched(
 def _candidates(
     index: TextIndex, query: Sequence[Term], frequency: Mapping[str, int], score: Score, filters: Filters
 ) -> list[list[IndexedBody]]:
-    """The bodies that promise most, each with its copies in other sessions, by what the index knows: size, time, and
-    roughly how often each word stands there."""
+    """The most promising bodies, each with its copies in other sessions, by what the index has: size, time, and roughly
+    how often each word occurs."""
     rarest = sorted((word for word, count in frequency.items() if count), key=lambda word: frequency[word])
     terms: dict[tuple[int, ...], dict[str, int]] = {}
 
@@ -166,8 +166,9 @@ def _candidates(
 
 
 def _rough_counts(index: TextIndex, rarest: Sequence[str], filters: Filters) -> dict[Candidate, list[int]]:
-    """The bodies to choose from, with how often they have each word at least, as far as that is known: those added last
-    of those with all words, which come rarest first, with all but the last ones, and with each, so often or once."""
+    """The bodies to choose from → how often they have each word of `rarest` at least.
+
+    They are the bodies added last that have all words, all but the last ones, or a single one, once or often."""
     numbers = range(len(rarest))
     levels = [numbers[:count] for count in range(len(rarest), 1, -1)][:_WORDS]
     together = [(level, 1) for level in levels] + [(level, times) for level in levels[:1] for times in OFTEN]
@@ -184,7 +185,7 @@ def _rough_counts(index: TextIndex, rarest: Sequence[str], filters: Filters) -> 
 
 
 def _within(filters: Filters) -> Within:
-    """The filters as the index knows them: few sessions by a word each."""
+    """The filters in the form of the index, where a few sessions are facts."""
     many = filters.sessions if len(filters.sessions) > _AS_FACTS else ()
     fields = {"k": filters.kinds, "a": filters.agents, "f": filters.names, "s": () if many else filters.sessions}
     facts = [[text_index.fact(name, value) for value in values] for name, values in fields.items() if values]
@@ -204,7 +205,7 @@ class _Reader:
         self._of_session: dict[str, Mapping[str, str]] = {}
 
     def counts(self, body: IndexedBody) -> dict[str, int]:
-        """How often each term stands in a body; in the beginning of a long one, if one does there."""
+        """How often each term occurs in a body; in the beginning of a long one, if any term occurs there."""
         text = self._text(body)
         head = relevance.frequencies(relevance.folded(text[:COUNTED]), self._query)
         return head or relevance.frequencies(relevance.folded(text[COUNTED:]), self._query)
@@ -212,7 +213,7 @@ class _Reader:
     def fitting(
         self, copies: Sequence[IndexedBody], counts: Mapping[str, int], weights: Mapping[str, float]
     ) -> Fitting | None:
-        """The block, as it stands in its session now; None if it does not, or is not accepted."""
+        """The block in its current state, from the first copy that is still there and accepted; None if none is."""
         for number, body in enumerate(copies):
             if (row := self._row(body)) is None:
                 continue
@@ -238,7 +239,7 @@ class _Reader:
         return None
 
     def _text(self, body: IndexedBody) -> str:
-        """The text of a body; empty if it is no longer in the store."""
+        """The text of a body; empty if the store no longer has it."""
         with suppress(Damaged, NotFound):
             try:
                 data = self._objects.blob(body.blob)
@@ -248,7 +249,7 @@ class _Reader:
         return ""
 
     def _uncommitted(self, body: IndexedBody) -> tuple[Row | None, bytes]:
-        """The row and the bytes in a session of which some may be in no commit yet."""
+        """The row and the bytes of a body in a session that may not all be committed yet."""
         if body.session not in self._sessions:
             self._sessions[body.session] = StoredSession.for_reading(self._store, body.session)
         stored = self._sessions[body.session]
@@ -266,7 +267,7 @@ class _Reader:
 
 
 def _excerpt(text: str, line: relevance.Line) -> tuple[str, int, int]:
-    """The line, of a long one the part that fits, and where in it that begins and ends."""
+    """The line, or of a long one the part that fits, and the start and end of the match in it."""
     begin = 0
     for _ in range(line.number - 1):
         begin = text.find("\n", begin) + 1

@@ -1,4 +1,4 @@
-"""The story of a scope: its commits with what each did, grouped by turn."""
+"""The story of a scope: its commits and what each of them did, grouped by turn."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ctxvc.inspection.work import CallCost, call_cost, total_cost
 from ctxvc.store.read.revision import Entry
 from ctxvc.store.store import Store
 
-#: Operations that keep the prompt in order and tell nothing of the work.
+#: Operations that keep the prompt in order and are no part of the work.
 BOOKKEEPING = frozenset({"tag", "cut", "ask"})
-#: Characters of what a human said that a turn shows at most.
+#: The most characters of human text that a turn shows.
 _REQUEST = 200
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit and what it did. `rows` are those of its step, empty for anything else.
+    """A commit and what it did. `rows` are those of its step, empty if it is not a step's.
 
     `tokens` is the size of the prompt that its reply saw, as the provider counted it; None if it did not. `cost` is
-    what its call took, None if it has none or that is not recorded.
+    its call's, None if there was no call or its usage is not recorded.
     """
 
     entry: Entry
@@ -68,7 +68,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         return self.cost.dollars if self.cost else None
 
     def text(self, width: int = caption.WIDTH, *, heading: bool = True) -> str:
-        """What it did in at most `width` columns; of a step without the human's words, if a `heading` has them."""
+        """What the commit did, in at most `width` columns; without the human's words if a `heading` has them."""
         if not self.rows:
             return one_line(self.entry.subject, len(self.entry.subject) + 1)
         changed = one_line(self.entry.trailers.get("Ctxvc-Changed", ""), width // 2)
@@ -77,24 +77,24 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         return caption_of(self.rows, self.body_of, self.folder, width - len(news)) + news
 
     def texts(self) -> Iterator[str]:
-        """Every text about it: what it did, each of its calls, the human's words, the commit's message."""
+        """Every text about the commit: what it did, each of its calls, the human's words, its message."""
         entry = self.entry
         yield from (entry.subject, entry.body, *entry.trailers.values(), caption.human_words(self.rows, _REQUEST))
         yield self.text(_REQUEST)
         yield from (caption.of_call(row.tool, self.body_of(row), row.ext, self.folder).fitted() for row in self.calls)
 
     def touches(self, path: str) -> bool:
-        """Whether one of its calls names this file, or something in this folder."""
+        """Whether one of the commit's calls names this file, or something in this folder."""
         path = caption.relative(path.removeprefix("./").rstrip("/"), self.folder)
         return any(_names(call, self.body_of(call), path, self.folder) for call in self.calls)
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn in a scope, with those of its moments that are wanted. `tokens` is the size of its last prompt, `dollars`
-    are all its calls', `time` is when it began, in seconds since 1970.
+    """A turn of a scope, with the accepted ones of its moments. `tokens` is the size of its last prompt, `dollars` the
+    cost of all its calls, `time` its beginning, in seconds since 1970.
 
-    `request` is what the human said, on one line. `dollars` is None if no call has a price; `planner_dollars` is what
-    policies' questions are of it.
+    `request` is the human's text, on one line. `dollars` is None if no call has a price; `planner_dollars` is the part
+    of it that policies' questions cost.
     """
 
     number: int
@@ -127,8 +127,8 @@ def moments(store: Store, entries: Iterable[Entry]) -> Iterator[Moment]:
 def turns(
     history: Iterable[Moment], accepts: Callable[[Moment], bool] = lambda _: True, limit: int | None = None
 ) -> Iterator[Turn]:
-    """The turns of a history, newest first, each with its moments that are accepted, at most `limit` in all; a turn
-    without any is left out. A turn's figures are the whole turn's.
+    """The turns of a history, newest first, each with its accepted moments, at most `limit` in all; a turn without any
+    is left out. A turn's figures are the whole turn's.
     """
     remaining = sys.maxsize if limit is None else limit
     for (scope, number), group in groupby(history, lambda moment: (moment.meta.scope, moment.turn)):
@@ -166,7 +166,7 @@ def _reader(store: Store, commit: str) -> caption.BodyOf:
 
 
 def _names(call: Row, body: bytes, path: str, folder: str) -> bool:
-    """Whether a call is about `path`, or its script has the path in it."""
+    """Whether a call is about `path`, or its script contains the path."""
     did = facts.script_or_facts(call.tool, body, call.ext)
     texts = did.split() if isinstance(did, str) else [fact.object for fact in did]
     for text in texts:

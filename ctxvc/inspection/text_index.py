@@ -1,8 +1,8 @@
-"""The words of all bodies of a store, in a file of its cache: which bodies have them, without reading any.
+"""An index of the words of a store's bodies, in a file of its cache: which bodies have a word, without reading any.
 
-It knows each body once a session, by the words alone, and roughly how often they stand there: how often indeed, and
-where, is read from the body itself, so what is shown is always the store's. A purge removes it with the cache; it is
-made anew from the store. It counts only as the file that this machine made: under a seal on its inode.
+It has each body once per session, with its words and roughly how often they occur. How often exactly, and where, is
+read from the body itself, so what is shown is always the store's. A purge removes the index with the cache; it is then
+rebuilt from the store. Only a file that this machine made is used: a seal on its inode proves that.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ CREATE VIRTUAL TABLE texts USING fts5(text, content='', detail=none, columnsize=
 _LARGEST = 1 << 36
 #: Seconds that a query, and that one batch of new bodies, may take.
 _QUERY, _BATCH = 5.0, 600.0
-#: Texts that a word is counted in at most: one in more of them weighs next to nothing.
+#: The most texts in which a word is counted: a word in more of them weighs next to nothing.
 MOST_COUNTED = 20_000
-#: Of the bodies, the share of those whose session is gone that makes the index anew.
+#: The share of bodies whose session is gone above which the index is rebuilt.
 _GONE = 0.25
 _CACHE_BYTES = 64 << 20
 
-#: How often a word stands in a text is known by these steps; and the characters in which it is counted.
+#: The steps in which a word's count in a text is indexed, and the characters in which it is counted.
 OFTEN = (2, 4, 8)
 COUNTED = 30_000
 
-# A private letter begins what is no word of a text, but a fact of its body; texts have none of these letters.
+# Private-use characters begin facts and counts; `_document` removes these characters from texts.
 _FACT, _OFTEN = "\ue000", "\ue001\ue002\ue003"
 _PRIVATE = re.compile("[\ue000-\uf8ff\0]")
 
 
-#: What the index has of a body to choose it by: its number there, its time, size and blob.
+#: What a body is chosen by: its number in the index, its time, size and blob.
 Candidate: TypeAlias = tuple[int, int, int, bytes]
 
 
 class DamagedIndex(Conflict):
-    """Raised for an index that could not be read. It is gone, and will be made anew."""
+    """Raised for an index that could not be read. It has been removed, and will be rebuilt."""
 
 
 class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body as the index has it. `time` is that of its step, in seconds since 1970; `size` the characters of its text.
+    """An indexed body. `time` is that of its step, in seconds since 1970; `size` the characters of its text.
 
     `blob` is its id in git, 20 bytes; `form` says how its text is read from its bytes.
     """
@@ -78,7 +78,7 @@ class IndexedBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Within(msgspec.Struct, frozen=True, kw_only=True):
-    """Which bodies count: of each of the `facts` those with one; of the `sessions`, of all if there are none."""
+    """Which bodies count: those with one fact of each list in `facts`, and of one of the `sessions` unless empty."""
 
     facts: Sequence[Sequence[str]] = ()
     since: int
@@ -87,7 +87,7 @@ class Within(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body to be added, with its text and the facts that it can be filtered by."""
+    """A body to add, with its text and the facts that it can be filtered by."""
 
     body: IndexedBody
     text: str
@@ -95,31 +95,32 @@ class NewBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextIndex:
-    """The index of one store. Raises in all its methods: Conflict if another process writes it, CtxvcError."""
+    """The index of one store. All methods raise Conflict if another process is writing it, and CtxvcError."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._database = CacheDatabase(store.cache_path / FILE, _SCHEMA, largest=_LARGEST)
 
     def fact(self, name: str) -> object:
-        """The value kept under that name; None without one, or without an index."""
+        """The value kept under a name; None if there is none, or no index."""
         with self._reading() as database:
             return _fact(database, name) if database else None
 
     def keys(self) -> dict[str, str]:
-        """session → the key under which it was added."""
+        """Session → the key under which it was added."""
         with self._reading() as database:
             return dict(database.execute("SELECT name, key FROM sessions")) if database else {}
 
     def blobs(self, session: str) -> set[bytes]:
-        """The bodies of a session that are in it."""
+        """The blob ids of a session's indexed bodies."""
         with self._reading() as database:
             rows = database.execute(_BLOBS, (session,)) if database else ()
             return {bytes(blob) for (blob,) in rows}
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """Adds and removes, all of it or nothing. An index that is not this machine's own is replaced."""
+        """A writer whose changes are made together or not at all. An index that this machine did not make is
+        replaced."""
         import sqlite3
 
         self._drop_foreign()
@@ -138,11 +139,11 @@ class TextIndex:
             ) from error
 
     def forget(self) -> None:
-        """Removes it."""
+        """Removes the index."""
         self._database.drop()
 
     def counts(self, terms: Iterable[str]) -> dict[str, int]:
-        """In how many bodies each word stands, up to 20,000."""
+        """Word → the number of bodies that have it, up to 20,000."""
         query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
         with self._reading() as database:
             if database is None:
@@ -150,14 +151,14 @@ class TextIndex:
             return {word: database.execute(query, (_quoted(word), MOST_COUNTED)).fetchone()[0] for word in terms}
 
     def totals(self) -> tuple[int, int]:
-        """The bodies, and the characters of their texts."""
+        """The numbers of bodies, and of characters of their texts."""
         with self._reading() as database:
             facts = [_fact(database, name) if database else 0 for name in ("bodies", "characters")]
         bodies, characters = (fact if isinstance(fact, int) else 0 for fact in facts)
         return bodies, characters
 
     def newest(self, queries: Iterable[Sequence[str]], within: Within, limit: int) -> list[list[Candidate]]:
-        """For each query, the bodies added last that have all its words, of those within."""
+        """For each query, the `limit` bodies added last that have all its words, among those `within`."""
         facts = [f"({' OR '.join(map(_quoted, alternatives))})" for alternatives in within.facts]
         sessions = msgspec.json.encode(list(within.sessions)).decode()
         results: list[list[Candidate]] = []
@@ -170,7 +171,7 @@ class TextIndex:
         return results
 
     def bodies(self, numbers: Iterable[int]) -> dict[int, IndexedBody]:
-        """The bodies of these numbers, which candidates have."""
+        """Number → body, for the numbers of candidates."""
         with self._reading() as database:
             parameters = (msgspec.json.encode(list(numbers)).decode(),)
             return {
@@ -184,7 +185,7 @@ class TextIndex:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection; None without an index of our format."""
+        """A connection; None if there is no index, or this machine did not make it."""
         import sqlite3
 
         try:
@@ -226,11 +227,11 @@ class Writer:
         self._database = database
 
     def keep(self, name: str, value: str) -> None:
-        """Keeps a fact of the whole index."""
+        """Sets a fact of the whole index."""
         _keep(self._database, name, value)
 
     def add(self, bodies: Iterable[NewBody]) -> None:
-        """Adds bodies of sessions."""
+        """Adds bodies, and sessions that are new."""
         numbers: dict[str, int] = {}
         count = characters = 0
         for new in bodies:
@@ -249,13 +250,13 @@ class Writer:
         self._add_to("characters", characters)
 
     def finish(self, keys: Mapping[str, str]) -> None:
-        """Sets the keys of sessions of which everything was added."""
+        """Sets the keys of sessions that were added completely."""
         for session, key in keys.items():
             number = self._number(session)
             self._database.execute("UPDATE sessions SET key = ? WHERE id = ?", (key, number))
 
     def remove(self, session: str) -> None:
-        """Removes the bodies of a session. Their words stay, and lead nowhere, until the index is made anew."""
+        """Removes the bodies of a session. Their words stay, leading nowhere, until the index is rebuilt."""
         count, characters = self._database.execute(_SIZE, (session,)).fetchone()
         self._database.execute(_DELETE, (session,))
         self._database.execute("DELETE FROM sessions WHERE name = ?", (session,))
@@ -265,7 +266,7 @@ class Writer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether enough bodies are gone that it should be made anew."""
+        """Whether so many bodies are gone that the index should be rebuilt."""
         bodies, removed = (_fact(self._database, name) or 0 for name in ("bodies", "gone"))
         return isinstance(bodies, int) and isinstance(removed, int) and removed > _GONE * (bodies + removed)
 
@@ -296,18 +297,18 @@ _DELETE = "DELETE FROM bodies WHERE session = (SELECT id FROM sessions WHERE nam
 
 
 def fact(name: str, value: str) -> str:
-    """A fact as one word: what it is of, a letter, and its value."""
+    """A fact as one indexed word: a letter for its kind, and a hash of its value."""
     digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{_FACT}{name}{digest}"
 
 
 def often(word: str, times: int) -> str:
-    """The word that a body has in which `word` stands: once, or in its beginning so often, which is one of `OFTEN`."""
+    """The indexed word of a body that has `word` once, or in its beginning `times` times, which is one of `OFTEN`."""
     return word if times == 1 else f"{_OFTEN[OFTEN.index(times)]}{word}"
 
 
 def _document(text: str, facts: Iterable[str]) -> str:
-    """A body's text as the index takes it, with its facts as words."""
+    """The text to index for a body: its own, its frequent words, and its facts."""
     plain = _PRIVATE.sub(" ", text.encode("utf-8", "replace").decode())
     counts = Counter(relevance.parts(plain[:COUNTED]))
     repeated = (often(word, times) for word, count in counts.items() for times in OFTEN if count >= times)
@@ -315,7 +316,7 @@ def _document(text: str, facts: Iterable[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word, or a fact, in a query of SQLite's."""
+    """A word or a fact, quoted for a query of SQLite."""
     return f'"{word}"'
 
 

@@ -1,4 +1,4 @@
-"""The uses of the context: the prompt's tokens by kind, tool, turn or file, and how far the thresholds are. Pure."""
+"""What uses the context: the prompt's tokens by kind, tool, turn or file, and how far the thresholds are. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORDS = 80
 def categories(
     ledger: Ledger, costs: Mapping[str, Cost], overhead: int, by: By, body: Callable[[Row], bytes]
 ) -> list[Category]:
-    """The prompt's content in categories: the biggest first, turns in their order. `body` reads calls' arguments."""
+    """The contents of the prompt by category: largest first, turns in order. `body` reads the arguments of calls."""
     rows = [row for row in ledger.rows() if costs[row.id].shown]
     names = _names(ledger, rows, by, body)
     blocks = Counter(names[row.id] for row in rows)
@@ -59,7 +59,7 @@ def categories(
 
 
 def thresholds(used: int, budget: Budget) -> list[Threshold]:
-    """The points at which policies act, and how many tokens away each is."""
+    """The points at which policies act, with the tokens to each."""
     points = (("clear old results", budget.clear), ("summarise", budget.summarise), ("guard", budget.guard))
     return [
         Threshold(name=name, percent=round(tokens * 100 / max(1, budget.effective)), tokens=tokens, ahead=tokens - used)
@@ -68,7 +68,7 @@ def thresholds(used: int, budget: Budget) -> list[Threshold]:
 
 
 def _names(ledger: Ledger, rows: Iterable[Row], by: By, body: Callable[[Row], bytes]) -> dict[str, str]:
-    """block → its category."""
+    """Block → its category."""
     match by:
         case "kind":
             return {row.id: row.kind if row.present else "stubs" for row in rows}
@@ -83,14 +83,14 @@ def _names(ledger: Ledger, rows: Iterable[Row], by: By, body: Callable[[Row], by
 
 
 def files_of(ledger: Ledger, body: Callable[[Row], bytes]) -> dict[str, str]:
-    """call → the file that it is about, below the session's folder; empty if it names none."""
+    """Call → the file that it is about, relative to the session's folder; empty if it names none."""
     folder = caption.folder_of(ledger)
     calls = (row for row in ledger.rows() if row.kind == "tool_use" and row.ext == "json")
     return {row.id: caption.relative(_file(body(row)), folder) for row in calls}
 
 
 def _openers(ledger: Ledger) -> dict[int, str]:
-    """turn → the first words of the human who opened it, else of what did."""
+    """Turn → the first words of the human who opened it, else the label of the block that did."""
     turns: dict[int, list[Row]] = {}
     for row in ledger.rows():
         if row.role == "user":

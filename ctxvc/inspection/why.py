@@ -24,7 +24,7 @@ from ctxvc.store.project.links import Step as StoredStep
 from ctxvc.store.project.links import steps
 from ctxvc.store.store import Store
 
-#: A line of fewer characters than this says nothing of where it came from.
+#: A line of fewer characters than this says nothing about where it came from.
 _TELLING = 6
 #: Ids of calls at least this long are unique across sessions.
 _UNIQUE = 16
@@ -33,8 +33,8 @@ _UNIQUE = 16
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A step and the conversation around it; each row can be read with the session's `body`.
 
-    `commit` is the step's own in the store, empty if it has none yet. `asked` is what a person said in the turn so
-    far, `replied` what the model said in the step, or last before it, `notes` those of the turn.
+    `commit` is the step's own in the store, empty if it has none yet. `asked` is the human text of the turn so far,
+    `replied` the model's text in the step, or its last before, `notes` are those of the turn.
     """
 
     session: str
@@ -49,7 +49,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedEdit(NamedTuple):
-    """A call on a file, where it stands, and the path that it gives."""
+    """A call on a file: its place, the path that it names, and its edit."""
 
     place: Place
     path: str
@@ -59,7 +59,7 @@ class RecordedEdit(NamedTuple):
 class Line(NamedTuple):
     """A line of a file and where it is from: `edit` is None if no call explains it.
 
-    `version` is the number of the version in which it came. `possible` are scripts of that time that name the file.
+    `version` is the number of the version in which it appeared. `possible` are scripts of that time that name the file.
     """
 
     text: str
@@ -69,12 +69,13 @@ class Line(NamedTuple):
     possible: tuple[RecordedEdit, ...] = ()
     #: Other calls that wrote the same text, for a line of some length.
     alternatives: tuple[RecordedEdit, ...] = ()
-    #: No call explains the line here, but one has its text, white space apart.
+    #: No call explains the line here, but one contains its text, white space apart.
     doubtful: bool = False
 
     @property
     def by_person(self) -> bool:
-        """Whether a person wrote it: it came after calls on this file were recorded, and none of them can have."""
+        """Whether a person wrote it: it came after calls on this file were recorded, and none of them can be its
+        author."""
         return self.edit is None and self.evidence == "none" and not self.possible and not self.doubtful
 
 
@@ -83,7 +84,7 @@ def recorded_edits(
 ) -> dict[str, list[RecordedEdit]]:
     """For each of these files of the project, the calls that changed it or may have, in the order they were made.
 
-    A call that failed is left out, except a shell's, which may have done a part. Raises: Damaged.
+    A failed call is left out, except a shell's, which may have done part of its work. Raises: Damaged.
     """
     needles = {name: needle(PurePath(name).name) for name in files}
     opened = {name: StoredSession.for_reading(store, name) for name in sessions}
@@ -118,7 +119,7 @@ def recorded_edits(
 def along_renames(
     edits: Mapping[str, Sequence[RecordedEdit]], name: str, former: Mapping[str, int]
 ) -> list[RecordedEdit]:
-    """The edits of a file under its name, and those under each `former` one up to the time until which it had that."""
+    """The edits of a file under its name and, up to the time until which it had it, under each `former` name."""
     earlier = (edit for path, until in former.items() for edit in edits[path] if edit.edit.started <= until + SLACK)
     by_call = {(edit.place.address, edit.edit): edit for edit in (*edits[name], *earlier)}
     return sorted(by_call.values(), key=_order)
@@ -129,7 +130,7 @@ def _order(edit: RecordedEdit) -> tuple[int, str, int]:
 
 
 def _calls(places: Iterable[Place]) -> Iterable[Place]:
-    """Each call once, of those with one body: a call can be made again in the same words, and stand in many scopes."""
+    """Each call once, of the places of one body: the same call can be made again, and can be in many scopes."""
     by_call: dict[object, Place] = {}
     for place in places:
         call = place.row.call or ""
@@ -138,14 +139,14 @@ def _calls(places: Iterable[Place]) -> Iterable[Place]:
 
 
 def first_edit(edits: Sequence[RecordedEdit]) -> int | None:
-    """When the first of these was begun, less what clocks may differ; None if there is none."""
+    """The earliest start of these edits, less `SLACK`; None if there are none."""
     return min(edit.edit.started for edit in edits) - SLACK if edits else None
 
 
 def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> list[Line]:
-    """Each line of the newest version, with the call that made it. Raises: ValueError without a version."""
+    """Each line of the newest version, with the call that made it. `history` has at least one version."""
     versions = [Version(tuple(split(version.text)), version.authored, version.committed) for version in history]
-    # A file whose first version is no older than the first edit of it may be an edit's from its first line on.
+    # If the first version is no older than the first edit, edits may have made the file from its first line on.
     begins = any(edit.edit.started <= history[0].committed + SLACK for edit in edits)
     if begins:
         versions.insert(0, Version((), 0, 0))
@@ -168,7 +169,7 @@ def lines_of(history: Sequence[FileVersion], edits: Sequence[RecordedEdit]) -> l
 
 
 def _doubted(lines: list[Line]) -> list[Line]:
-    """The lines, where one that says nothing by itself, as `}`, is a person's only beside another that is."""
+    """The lines; one that says nothing by itself, such as `}`, is a person's only next to another that is."""
     telling = [len(_squeezed(line.text)) >= _TELLING for line in lines]
     has_person_next: list[bool] = [False] * len(lines)
     for order in (range(len(lines)), range(len(lines) - 1, -1, -1)):
@@ -193,7 +194,7 @@ def _squeezed(text: str) -> str:
 
 
 class _Clock:
-    """When the calls of a store were made, and which of them failed; each scope is read once."""
+    """The times of the calls of a store, and which of them failed; reads each scope once."""
 
     def __init__(self, store: Store, sessions: Mapping[str, StoredSession]) -> None:
         self._store, self._sessions = store, sessions
@@ -201,7 +202,7 @@ class _Clock:
         self._errors: dict[tuple[str, str], frozenset[str]] = {}
 
     def span(self, place: Place) -> tuple[int, int]:
-        """The seconds since 1970 between which a call was made: its step, and the end of the one before."""
+        """The ends of the step before a call's and of its own, in seconds since 1970: the call was made in between."""
         key = place.session, place.scope
         if key not in self._ends:
             committed = [*steps(self._store, self._sessions[place.session].tip(place.scope))][::-1]
@@ -221,7 +222,7 @@ class _Clock:
 
 
 def ranges(numbers: Sequence[int], lines: Sequence[Line]) -> list[tuple[int, int]]:
-    """First and last of lines that follow each other; lines without text do not part them."""
+    """The first and last of consecutive lines; lines without text do not separate them."""
     stretches: list[tuple[int, int]] = []
     for number in numbers:
         if stretches and not any(line.text.strip() for line in lines[stretches[-1][1] : number - 1]):

@@ -1,4 +1,4 @@
-"""How full the window is: the size of the newest call's prompt, what of it the store has, and what came since."""
+"""How full the window is: the size of the newest call's prompt, the part that the store has, and what came since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of, window_of
 from ctxvc.tokens.models import Usage
 from ctxvc.tokens.prompt_size import Call
 
-#: Parts of a prompt, by the kind of the block; what clients and people wrote is distinguished by its origin.
+#: Kind of a block → the part of a prompt that it is in; text of clients and people is divided by origin instead.
 _PARTS = {
     "tool_result": "results",
     "tool_use": "calls",
@@ -28,20 +28,20 @@ _PARTS = {
 }
 
 
-#: The parts of a prompt outside the conversation, which are not in the store.
+#: The part of a prompt that is not in the conversation, and the part that is not in the store.
 OVERHEAD, UNRECORDED = "system prompt and tools", "not recorded"
 
 
 class Occupancy(NamedTuple):
     """The tokens in the window, as the provider counts them.
 
-    `tokens` is the size of the newest call's prompt, `by_provider` or estimated (`tokens.prompt_size`), and `since` is
-    what came after it, as we count: its reply, to begin with. If something of that prompt has left or came back, or
-    there is no call yet, it is the estimated size of the prompt as it stands now.
+    `tokens` is the size of the newest call's prompt, counted `by_provider` or estimated (`tokens.prompt_size`), and
+    `since` is the estimate of what came after it, its reply first. If part of that prompt has left or come back, or
+    there is no call yet, `tokens` is the estimated size of the current prompt.
 
-    `recorded` has the parts of `tokens` that the store has, `unrecorded` is the rest. `counted_call` is the newest that
-    the provider counted, even where the prompt has changed since; None if there is none. `compacts` is where the
-    recorded host compacts by itself, 0 if nothing tells it; `calibration` is the line from our counts to the
+    `recorded` has the parts of `tokens` that the store has, `unrecorded` is the rest. `counted_call` is the newest call
+    that the provider counted, even if the prompt has changed since; None if there is none. `compacts` is the size at
+    which the recorded host compacts by itself, 0 if unknown; `calibration` is the line from our counts to the
     provider's.
     """
 
@@ -59,12 +59,12 @@ class Occupancy(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """The percentage of the window, floored; above 100 where more was counted than it should hold."""
+        """The percentage of the window in use, rounded down; above 100 if the provider counted more than fits."""
         return percent_of(self.tokens, self.window)
 
 
 def percent_of(tokens: int, window: int) -> int:
-    """The percentage of the window, floored."""
+    """`tokens` as a percentage of the window, rounded down."""
     return tokens * 100 // max(1, window)
 
 
@@ -108,7 +108,7 @@ def _parts(rows: list[Row], costs: Mapping[str, Cost], overhead: int) -> dict[st
 
 
 def part_of(row: Row) -> str:
-    """The part of a prompt that a block is in: `you`, `client`, `results`, …, `stubs` where it left."""
+    """The part of a prompt that a block is in: `you`, `client`, `results`, …, or `stubs` if the block left."""
     if not row.present:
         return "stubs"
     if is_protocol(row):
@@ -119,7 +119,7 @@ def part_of(row: Row) -> str:
 
 
 def scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
-    """The parts, the largest first, in proportion and together exactly `total`."""
+    """The parts, scaled in proportion to a sum of exactly `total`, largest first."""
     unscaled = sum(parts.values())
     if not unscaled:
         return {}

@@ -21,7 +21,7 @@ from ctxvc.tokens.models import Usage
 
 
 class CallCost(NamedTuple):
-    """The usage of a commit's call. `dollars` is None where the table has no price for the model."""
+    """The cost of a commit's call. `dollars` is None if the table has no price for the model."""
 
     entry: Entry
     model: str
@@ -35,8 +35,8 @@ class CallCost(NamedTuple):
 
 
 class TotalCost(NamedTuple):
-    """The usage of some calls together: those whose usage is recorded. `dollars` is None if none of them has a price;
-    `unpriced` counts those that have none."""
+    """The cost of some calls together, of those whose usage is recorded. `dollars` is None if none has a price;
+    `unpriced` counts those without one."""
 
     calls: int
     usage: Usage
@@ -45,16 +45,16 @@ class TotalCost(NamedTuple):
 
 
 def call_costs(store: Store, entries: Iterable[Entry]) -> list[CallCost]:
-    """The cost of each call of these commits whose usage is recorded."""
+    """The cost of each of these commits' calls whose usage is recorded."""
     return [cost for entry in entries if (cost := call_cost(store, entry)) is not None]
 
 
 def call_cost(store: Store, entry: Entry) -> CallCost | None:
-    """The cost of a commit's call; None if it has none, or the provider's count is not recorded."""
+    """The cost of a commit's call; None if there was no call, or the provider's count is not recorded."""
     usage = models.usage_of(entry.usage)
     if not usage.prompt:
         return None
-    # A reply that does not name its model is of the scope's; what is in no commit yet always names it, or has none.
+    # A reply that names no model is by the scope's; what is not committed yet always names it, or has none.
     model = entry.trailers.get("Ctxvc-Model", "") or (store.reader.meta(entry.commit).model if entry.commit else "")
     return CallCost(entry, model, usage, models.dollars(model, usage))
 
@@ -72,7 +72,7 @@ _TEMPORARY = re.compile(r"(?:/private)?(?:/tmp|/var/tmp|/var/folders)/")
 
 
 class Work(msgspec.Struct, frozen=True):
-    """`files` are the paths as the calls name them."""
+    """The cost of some work, and the files that it changed, as the calls name them."""
 
     cost: TotalCost
     files: frozenset[str]
@@ -81,10 +81,10 @@ class Work(msgspec.Struct, frozen=True):
 def work(
     store: Store, tips: Iterable[str], rows: Iterable[tuple[Row, Bodies]], folder: str = "", *, own: bool = False
 ) -> Work:
-    """The work in the commits that the tips reach, and in these blocks.
+    """The work in the commits reachable from the tips, and in these blocks.
 
-    `folder` is the session's. Files of a system's temporary folders are no work, unless it is there. With `own`, the
-    commits before the one that made the scope are left out.
+    `folder` is the session's. Files in the system's temporary folders do not count, unless `folder` is there. With
+    `own`, the commits before the one that made the scope are left out.
     """
     return Work(total_cost(call_costs(store, _entries(store, tips, own=own))), _files(list(rows), folder))
 
@@ -111,5 +111,5 @@ def _files(rows: list[tuple[Row, Bodies]], folder: str) -> frozenset[str]:
 
 
 def is_work(file: str, folder: str) -> bool:
-    """Whether a changed file counts: one in a system's temporary folders does only if the session works there."""
+    """Whether a changed file counts: in the system's temporary folders, only if the session works there."""
     return not _TEMPORARY.match(file) or caption.relative(file, folder) != file

@@ -1,4 +1,4 @@
-"""The storage of frameworks that run agents: one module each, which only its users import.
+"""Agent frameworks that keep their own data in a store: one module each, which only its users import.
 
-`records` is what they share. Their requests to a model are recorded, and kept inside a budget, by `ctxvc.wire`.
+They share `records`. Their requests to a model are recorded, and kept inside a budget, by `ctxvc.wire`.
 """

@@ -1,4 +1,4 @@
-"""A `SessionStore` of the Claude Agent SDK: its transcripts in a store, entry by entry, and readable as sessions.
+"""A `SessionStore` for the Claude Agent SDK: its transcripts in a store, entry by entry, and readable as sessions.
 
 Source: `SessionStore` in `claude_agent_sdk/types.py`, and the contracts in its `testing`.
 """
@@ -23,10 +23,10 @@ from ctxvc.integrations.records import Closeable, Records, opened, session_name
 from ctxvc.store.ingest import ingest
 
 FORMAT = "claude-code"
-#: Seconds between two imports of a transcript that grows, and how many times its own duration an import waits.
+#: The least time between two imports of a growing transcript, in seconds and as a multiple of the import's duration.
 _SECONDS = 2.0
 _TIMES = 10
-#: Names of sessions and of sub-agents that are names of files.
+#: Names of sessions and of sub-agents that can name files.
 _FILE = re.compile(r"(?!\.)[\w.-]{1,200}", re.ASCII)
 _SUBAGENT = re.compile(r"subagents/(?:(?!\.)[\w.-]{1,200}/){0,8}agent-[\w.-]{1,200}", re.ASCII)
 
@@ -34,10 +34,10 @@ _SUBAGENT = re.compile(r"subagents/(?:(?!\.)[\w.-]{1,200}/){0,8}agent-[\w.-]{1,2
 class CtxvcSessionStore(Closeable):
     """`ClaudeAgentOptions(session_store=CtxvcSessionStore(".ctxvc"))`. Use it in a `with` block, or `close` it.
 
-    What `append` took is on the disk when it returns. Entries come back as they were given, but for secrets, which are
-    marks by then. Transcripts are imported as they grow, for `ctxvc log` and all that reads sessions; `failure` is why
-    the newest import was not possible, if it was not. `delete` takes a transcript out of what the SDK sees; history
-    keeps it, until a person purges it.
+    Entries are on disk when `append` returns. They come back unchanged, except that secrets become marks. Transcripts
+    are imported as they grow, for `ctxvc log` and everything else that reads sessions; `failure` is the error of the
+    newest import, None if it succeeded. `delete` hides a transcript from the SDK; history keeps it until a person
+    purges it.
     """
 
     def __init__(self, path: str | Path = ".ctxvc") -> None:
@@ -49,11 +49,11 @@ class CtxvcSessionStore(Closeable):
     # --- the protocol
 
     async def append(self, key: Any, entries: Sequence[Any]) -> None:
-        """Adds entries to the transcript of `key`; one whose `uuid` it has is not added again. Raises: CtxvcError."""
+        """Adds entries to the transcript of `key`, except those whose `uuid` it already has. Raises: CtxvcError."""
         await asyncio.to_thread(self._append, key, list(entries))
 
     async def load(self, key: Any) -> list[Any] | None:
-        """The entries of a transcript, None if it has none. Raises: CtxvcError."""
+        """The entries of a transcript; None if it has none. Raises: CtxvcError."""
         return await asyncio.to_thread(self._load, key)
 
     async def list_sessions(self, project_key: str) -> list[Any]:
@@ -65,7 +65,7 @@ class CtxvcSessionStore(Closeable):
         return await self._heads(project_key)
 
     async def delete(self, key: Any) -> None:
-        """Takes a transcript out, a session's with those of its sub-agents. Nothing is erased: `purge` does that."""
+        """Hides a transcript, and with a session's those of its sub-agents. Nothing is erased: `purge` does that."""
         await asyncio.to_thread(self._delete, key)
 
     async def list_subkeys(self, key: Any) -> list[str]:
@@ -75,7 +75,7 @@ class CtxvcSessionStore(Closeable):
     # --- a `with` block
 
     def close(self) -> None:
-        """Imports what is new and commits everything; closes the files."""
+        """Imports what is new, commits everything, and closes the files."""
         with self._lock:
             for transcript in self._transcripts.values():
                 if transcript.unread:
@@ -120,7 +120,7 @@ class CtxvcSessionStore(Closeable):
             return [*filter(None, map(self._head, names))]
 
     def _head(self, name: str) -> dict[str, Any] | None:
-        """Id, newest time and summary of a session, read from its newest entries alone; None if it was deleted."""
+        """The id, newest time and summary of a session, from its newest entries alone; None if it was deleted."""
         transcript = self._transcripts.get(name)
         records = transcript.records if transcript else Records(self._store, name)
         try:
@@ -135,7 +135,7 @@ class CtxvcSessionStore(Closeable):
                 records.leave()
 
     def _transcript(self, key: Any, *, make: bool = True) -> Transcript | None:
-        """The transcript of a key; without `make` None if there is none."""
+        """The transcript of a key; without `make`, None if there is none yet."""
         name = session_name(f"{_prefix(key['project_key'])}{key['session_id']}")
         if not (make or name in self._transcripts or self._store.has(name)):
             return None
@@ -145,7 +145,7 @@ class CtxvcSessionStore(Closeable):
         return self._transcripts[name]
 
     def _import(self, transcript: Transcript, *, final: bool = False) -> None:
-        """The transcript as a session, as far as it goes. A failure is only noted: the entries are safe."""
+        """Imports the transcript so far as a session. A failure is only noted: the entries are safe."""
         start = clock.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
@@ -166,7 +166,7 @@ class CtxvcSessionStore(Closeable):
 
 
 class Transcript:
-    """One session of the SDK: its own entries and those of its sub-agents, by subpath, as far as they were read."""
+    """One session of the SDK: its own entries and those of its sub-agents, by subpath, as far as read."""
 
     def __init__(self, records: Records, project: str, session: str) -> None:
         self.records = records
@@ -215,7 +215,7 @@ class Transcript:
         self._refresh()
 
     def write(self, folder: Path) -> list[Path]:
-        """The transcript as files as the host keeps them, its own first, then those of sub-agents."""
+        """Writes the transcript as the host's files; returns their paths, its own first, then those of sub-agents."""
         digest = hashlib.sha256(self._session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         stem = self._session if _FILE.fullmatch(self._session) else digest
         files = [(folder / f"{stem}.jsonl", self._entries.get("", []))]
@@ -251,5 +251,5 @@ class Transcript:
 
 
 def _prefix(project_key: str) -> str:
-    """The prefix of the names of sessions that hold a project's transcripts."""
+    """The prefix of the names of sessions with a project's transcripts."""
     return f"sdk-{hashlib.sha256(project_key.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}-"

@@ -1,4 +1,4 @@
-"""A checkpointer of LangGraph: the state of a graph in a store, each thread as records in a session of its own.
+"""A checkpointer for LangGraph: the state of a graph in a store, each thread as records in a session of its own.
 
 Source: `BaseCheckpointSaver` of `langgraph.checkpoint.base`, and the suite `langgraph-checkpoint-conformance`.
 """
@@ -30,10 +30,10 @@ _PREFIX = "langgraph-"
 class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
     """`create_agent(…, checkpointer=CtxvcSaver(".ctxvc"))`. Use it in a `with` block, or `close` it.
 
-    What was put is on the disk when `put` returns. A list that grows, as messages do, costs only what is new in it.
-    Secrets become marks, except in values that `serde` pickles or encrypts. What is deleted or pruned is gone for
-    LangGraph; history keeps it, until a person purges it.
-    Each method raises CtxvcError where the store cannot be read or written.
+    A checkpoint is on disk when `put` returns. A list that grows, as messages do, costs only what is new in it. Secrets
+    become marks, except in values that `serde` pickles or encrypts. What is deleted or pruned is gone for LangGraph;
+    history keeps it until a person purges it.
+    All methods raise CtxvcError if the store cannot be read or written.
     """
 
     def __init__(self, path: str | Path = ".ctxvc", *, serde: Any = None) -> None:
@@ -135,13 +135,13 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
             thread.drop(lambda _, point: self._loaded(point.metadata).get("run_id") in run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """As in `BaseCheckpointSaver`: all that ever was in the source, so that every value can be rebuilt."""
+        """As in `BaseCheckpointSaver`: everything that ever was in the source, so that every value can be rebuilt."""
         if source := self._there(source_thread_id):
             values = [*source.records.newest_first()][::-1]
             self._thread(target_thread_id).add(*[lambda _, value=value: value for value in values])
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """As in `BaseCheckpointSaver`; ancestors of which a kept checkpoint's values are rebuilt stay."""
+        """As in `BaseCheckpointSaver`; ancestors needed to rebuild a kept checkpoint's values stay."""
         for thread in filter(None, map(self._there, thread_ids)):
             with thread.lock:
                 needed = self._needed(thread) if strategy == "keep_latest" else set()
@@ -178,14 +178,14 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         await asyncio.to_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     def get_next_version(self, current: str | None, channel: Any) -> str:  # noqa: ARG002 - as the base has it
-        """A version that follows `current`, and that no other branch of the thread has."""
+        """A version that follows `current` and that no other branch of the thread has."""
         number = int(str(current).partition(".")[0]) if current else 0
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - it only has to differ
 
     # --- threads
 
     def _thread(self, thread_id: str) -> Thread:
-        """The thread, which is made where it is not."""
+        """The thread, created if missing."""
         return self._opened(session_name(f"{_PREFIX}{thread_id}"), thread_id)
 
     def _there(self, thread_id: str) -> Thread | None:
@@ -207,7 +207,7 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         return as_json(self.serde.dumps_typed(value))
 
     def _channel(self, thread: Thread, space: str, channel: str, value: Any) -> dict[str, Any]:
-        """The value of a channel as it is recorded: a list as what it does not share with the one before."""
+        """The value of a channel as recorded; of a list, only the items that it does not share with the last one."""
         if type(value) is not list:
             return {"value": self._plain(value)}
         items = [thread.without_secrets(self.serde.dumps_typed(item)) for item in value]
@@ -241,11 +241,11 @@ class CtxvcSaver(Closeable, BaseCheckpointSaver[str]):
         )
 
     def _needed(self, thread: Thread) -> set[tuple[str, str]]:
-        """The newest checkpoint of each namespace, and the ancestors that hold what it is rebuilt from."""
+        """The newest checkpoint of each namespace, and the ancestors that it is rebuilt from."""
         needed = set()
         for space, points in thread.current().items():
             name: str | None = max(points, default=None)
-            # Channels that are stored as changes since a snapshot: the walk ends where each has a value.
+            # Some channels are stored as changes since a snapshot: the walk ends where each has a value.
             open_channels = (
                 set(self._loaded(points[name].metadata).get("counters_since_delta_snapshot", ())) if name else set()
             )

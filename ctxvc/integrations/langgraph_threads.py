@@ -1,4 +1,4 @@
-"""Threads of LangGraph as their records say, and values as they are recorded."""
+"""Threads of LangGraph, rebuilt from their records, and the form in which values are recorded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ctxvc.integrations.records import Records
 
 #: A value as the serialiser wrote it: the name of its form, and its bytes.
 Typed = tuple[str, bytes]
-#: Values of which it is remembered what they are without their secrets.
+#: The most values that are remembered in their form without secrets.
 _COMPARED = 10_000
-#: Levels of a value that is written as JSON; deeper ones are bytes.
+#: The most levels of a value that is written as JSON; a deeper one is written as bytes.
 _DEEPEST = 60
 
 
@@ -35,7 +35,7 @@ class Write(NamedTuple):
 
 
 class Thread:
-    """A thread as its records say. `values` has the channels' values by namespace, channel and version."""
+    """A thread, rebuilt from its records. `values` has the channels' values by namespace, channel and version."""
 
     def __init__(self, records: Records, name: str) -> None:
         self.records = records
@@ -48,7 +48,7 @@ class Thread:
         self._clean: dict[Typed, Typed] = {}  # a value → the same without secrets
 
     def add(self, *make: Callable[[Thread], Mapping[str, Any]]) -> None:
-        """Records what each of `make` gives, all at once, on the disk when this returns."""
+        """Records what each of `make` returns, all at once; on disk when this returns."""
 
         def values() -> list[Mapping[str, Any]]:
             self.current()
@@ -59,7 +59,7 @@ class Thread:
             self.current()
 
     def drop(self, selects: Callable[[tuple[str, str], Point], bool]) -> None:
-        """Takes out the checkpoints that `selects` names, by namespace and id."""
+        """Removes the checkpoints for which `selects`, given (namespace, id) and the checkpoint, is true."""
         with self.lock:
             places = [
                 (space, name, point) for space, points in self.current().items() for name, point in points.items()
@@ -69,14 +69,14 @@ class Thread:
                 self.add(lambda _: {"drop": dropped})
 
     def current(self) -> dict[str, dict[str, Point]]:
-        """The checkpoints by namespace and id, with what others have added."""
+        """The checkpoints by namespace and id, including those that others have added."""
         with self.lock:
             for value in self.records.new():
                 self._apply(value)
             return self.points
 
     def without_secrets(self, typed: Typed) -> Typed:
-        """The value as it is once it is recorded, to compare it with what was."""
+        """The value as it is once recorded, for comparison with recorded ones."""
         if typed not in self._clean:
             if len(self._clean) > _COMPARED:
                 self._clean.clear()
@@ -95,7 +95,7 @@ class Thread:
             writes = self.writes.setdefault((value["ns"], value["to"]), {})
             for at, channel, text in value["writes"]:
                 key = (value["task"], at)
-                if at < 0 or key not in writes:  # only what is no ordinary write may be written again
+                if at < 0 or key not in writes:  # only special writes may be overwritten
                     writes[key] = Write(channel, _typed(text), value["path"])
         elif value["drop"] is None:
             for index in (self.points, self.writes, self.values, self.newest_list):
@@ -128,12 +128,12 @@ def _typed(text: Sequence[Any]) -> Typed:
 
 
 def _tree(data: bytes) -> dict[str, Any] | None:
-    """MessagePack as JSON; None for anything else, or what would not come back byte for byte."""
+    """MessagePack as JSON; None if it is not MessagePack, or would not come back byte for byte."""
     try:
         value = ormsgpack.unpackb(data, ext_hook=_Extension, option=ormsgpack.OPT_NON_STR_KEYS)
         tree = {"value": _plain_json(value, 0)}
         return tree if _bytes(tree) == data else None
-    except (ValueError, TypeError):  # MessagePack's own errors are values', too
+    except (ValueError, TypeError):  # MessagePack's own errors are ValueErrors, too
         return None
 
 
@@ -143,7 +143,7 @@ class _Extension(NamedTuple):
 
 
 def _plain_json(value: Any, depth: int) -> Any:
-    """Raises: ValueError if it is nested too deep."""
+    """A value as JSON. Raises: ValueError if it is nested too deep."""
     if depth > _DEEPEST:
         raise ValueError("nested too deep")
     match value:
@@ -162,7 +162,7 @@ def _plain_json(value: Any, depth: int) -> Any:
 
 
 def _bytes(tree: Mapping[str, Any]) -> bytes:
-    """The value that `_tree` was made of."""
+    """The bytes that `_tree` was given."""
     if "bytes" in tree:
         return base64.b64decode(tree["bytes"])
     data: bytes = ormsgpack.packb(_unpacked(tree["value"]), option=ormsgpack.OPT_NON_STR_KEYS)

@@ -1,4 +1,4 @@
-"""A session of the OpenAI Agents SDK: its items in a store, as they were given.
+"""A session for the OpenAI Agents SDK: its items in a store, unchanged.
 
 Source: `Session` of `agents.memory`.
 """
@@ -21,10 +21,10 @@ _PREFIX = "openai-agents-"
 class CtxvcSession(Closeable, SessionABC):
     """`Runner.run(agent, task, session=CtxvcSession("fix-login", ".ctxvc"))`. Use it in a `with` block, or `close` it.
 
-    What `add_items` took is on the disk when it returns, and comes back in this process and the next, also after one
-    that was killed. Items come back as they were given, but for secrets, which are marks by then. What is popped or
-    cleared is gone for the SDK; history keeps it, until a person purges it.
-    Each method raises CtxvcError where the store cannot be read or written.
+    Items are on disk when `add_items` returns; they come back in this process and the next, even if this one is killed.
+    They come back unchanged, except that secrets become marks. What is popped or cleared is gone for the SDK; history
+    keeps it until a person purges it.
+    All methods raise CtxvcError if the store cannot be read or written.
     """
 
     session_settings = None
@@ -45,12 +45,12 @@ class CtxvcSession(Closeable, SessionABC):
     # --- what the SDK calls
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The items, oldest first; with a `limit` only that many of the newest."""
+        """The items, oldest first; with a `limit`, only the newest ones."""
         items = await asyncio.to_thread(self._current)
         return items if limit is None else items[max(0, len(items) - limit) :]
 
     async def add_items(self, items: list[Any]) -> None:
-        """Adds items behind all others."""
+        """Adds items after all others."""
         await asyncio.to_thread(self._add, items)
 
     async def pop_item(self) -> Any:
@@ -58,7 +58,7 @@ class CtxvcSession(Closeable, SessionABC):
         return await asyncio.to_thread(self._pop)
 
     async def clear_session(self) -> None:
-        """Takes out all items."""
+        """Removes all items."""
         await asyncio.to_thread(self._change, [{"clear": True}])
 
     # --- inside
@@ -82,7 +82,7 @@ class CtxvcSession(Closeable, SessionABC):
         return popped[0] if popped else None
 
     def _current(self) -> list[Any]:
-        """All items, with what others have added."""
+        """All items, including those that others have added."""
         with self._lock:
             for value in self._records.new():
                 if "item" in value:

@@ -1,6 +1,6 @@
-"""What only a framework can read, as blocks of a session that are in no prompt: JSON values, in their order.
+"""Records of a framework: JSON values, in order, as blocks of a session that are in no prompt.
 
-As blocks they are as durable as a conversation, and `verify`, `push` and `purge` know them.
+As blocks they are as durable as a conversation, and `verify`, `push` and `purge` handle them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MADE = re.compile("-[0-9a-f]{14}$")
 
 
 def opened(path: str | Path) -> Store:
-    """The store at `path`, which is made where it is not. Raises: CtxvcError."""
+    """The store at `path`, created if missing. Raises: CtxvcError."""
     place = Path(path)
     return Store(place) if (place / "HEAD").exists() else create(place)
 
 
 def session_name(text: str) -> str:
-    """The name of a session for a framework's name of a conversation: the same each time, and of no other.
+    """The session name for a framework's name of a conversation: always the same, and different for any other.
 
-    What differs by case alone, or ends like a name that was made here, is another name, too.
+    That includes names that differ in case alone, or that end like a name made here.
     """
     if text == text.lower() and not name_rules.problem(text) and not _MADE.search(text):
         return text
@@ -46,24 +46,24 @@ def session_name(text: str) -> str:
 
 
 class Records:
-    """The records of one session. Safe to call from several threads, beside other processes."""
+    """The records of one session. Safe for several threads and processes at once."""
 
     def __init__(self, store: Store, name: str) -> None:
-        """Opens the session, which is made where it is not. Raises: CtxvcError."""
+        """Opens the session, created if missing. Raises: CtxvcError."""
         if not store.has(name):
             with suppress(Refused):  # another process was first
                 store.create_session(name, make_current=False)
         self._store = store
         self._stored = StoredSession.open(store, name, "main")
         self._lock = threading.RLock()
-        self._newest = 0  # number of the newest block that `new` gave
+        self._newest = 0  # the number of the newest block that `new` returned
         self._committed = clock.monotonic()
         self._pending = 0
 
     def append(self, make: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
-        """Adds the values that `make` gives, which are on the disk when this returns.
+        """Adds the values that `make` returns; they are on disk when this returns.
 
-        Nobody else adds anything meanwhile: what `make` gets from `new` is all that there is. Raises: CtxvcError.
+        Nobody else adds anything meanwhile: what `make` gets from `new` is complete. Raises: CtxvcError.
         """
         with self._lock:
             with self._stored.writing() as transaction:
@@ -78,12 +78,12 @@ class Records:
                 self.commit()
 
     def redacted(self, value: Any) -> Any:
-        """A value as it is once it is recorded: without its secrets."""
+        """A value as it is once recorded: without its secrets."""
         (message,) = self._stored.redacted_messages([_message([value])])
         return _value(message.parts[0].body)
 
     def new(self) -> list[Any]:
-        """The values that were added since the last call, by anybody, oldest first. Raises: Damaged."""
+        """The values added since the last call, by anybody, oldest first. Raises: Damaged."""
         with self._lock:
             self._stored.refresh()
             rows = [*takewhile(lambda row: row.number > self._newest, self._stored.ledger().backwards())]
@@ -92,25 +92,25 @@ class Records:
         return values
 
     def newest_first(self) -> Iterator[Any]:
-        """All values, each read when it is asked for. Raises: Damaged."""
+        """All values, newest first, each read when it is needed. Raises: Damaged."""
         self._stored.refresh()
         return (_value(self._stored.body(row)) for row in self._stored.ledger().backwards())
 
     def commit(self) -> None:
-        """Commits what was added, for git and other readers. Raises: CtxvcError."""
+        """Commits what was added, for git and others to see. Raises: CtxvcError."""
         with self._lock:
             if self._stored.in_step:
                 self._stored.finish()
-            if self._store.sessions() == [self._stored.name]:  # else a conversation is what people look at
+            if self._store.sessions() == [self._stored.name]:  # else people look at a conversation
                 self._store.set_current_scope(self._stored.name, "main")
             self._committed, self._pending = clock.monotonic(), 0
 
     def leave(self) -> None:
-        """Closes the files, as who has only read."""
+        """Closes the files without a commit, after reading only."""
         self._stored.leave()
 
     def close(self) -> None:
-        """Commits what is not committed yet, and closes the files."""
+        """Commits what is not committed yet and closes the files."""
         with self._lock:
             self.commit()
             self._stored.close()
@@ -122,7 +122,7 @@ def _message(values: Sequence[Any]) -> Message:
 
 
 def _value(body: bytes) -> Any:
-    """The value of a block. Raises: Damaged for one that somebody else put there."""
+    """The value of a block. Raises: Damaged if the block is not a record."""
     value = wire.parsed(body, dict)
     if value is None or value.get("type") != _TYPE:
         raise Damaged(

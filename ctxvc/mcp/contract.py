@@ -1,4 +1,4 @@
-"""What a server of the protocol offers, as types: tools, resources, prompts, and who answers for them."""
+"""The types of what an MCP server offers: tools, resources, prompts, and the `Offer` that serves them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 
 class Wrong(Exception):
-    """What a tool or a resource answers instead: a text for the model or the person."""
+    """A tool's or resource's refusal, with a text for the model or the person."""
 
 
 class Tool(NamedTuple):
-    """A tool: its arguments' type, whose docstring describes it, and its result's.
+    """A tool, by the types of its arguments, whose docstring is its description, and of its result.
 
-    `reads`: it changes nothing. `always`: a client that keeps tools back until they are searched for shows it at once.
+    `reads`: it changes nothing. `always`: a client that hides tools until they are searched for shows it at once.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Tool(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """A text by its address; one with `{…}` in it is a template. `size` is in bytes, 0 where nobody knows it."""
+    """A text at an address, or a template of addresses with `{…}`. `size` is in bytes, 0 if unknown."""
 
     uri: str
     name: str
@@ -37,7 +37,7 @@ class Resource(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some of the resources, and the cursor of the next page; empty after the last."""
+    """A page of resources, and the cursor of the next page; empty on the last."""
 
     resources: Sequence[Resource]
     cursor: str
@@ -51,7 +51,7 @@ class Content(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """What a prompt takes."""
+    """An argument of a prompt."""
 
     name: str
     description: str
@@ -68,7 +68,7 @@ class Prompt(NamedTuple):
 
 
 class Offer(Protocol):
-    """What is served. `meta` is what the client says about a request. Raises, in place of an answer: Wrong."""
+    """What a server offers. `meta` is the client's metadata of a request. All methods raise: Wrong, the refusal."""
 
     instructions: str
     version: str

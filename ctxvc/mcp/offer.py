@@ -1,6 +1,6 @@
-"""What is offered to a host: tools, resources and prompts, described for a model. Only what can take effect there.
+"""The tools, resources and prompts offered to hosts, described for a model; `recorded` does their work.
 
-None of the tools changes what the host sends, and none claims to. What they do is in `recorded`.
+None of the tools changes what the host sends, and none claims to.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _Session = Annotated[str, _says("name of a session; default: this conversation's
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a call gives. The docstring of each is what a model is told."""
+    """The arguments of a call. A subclass's docstring is the tool's description for the model."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call gets."""
+    """The result of a call."""
 
 
 class NoteArguments(Arguments, frozen=True, kw_only=True):
@@ -221,9 +221,9 @@ TOOLS = (
     Tool("why", "Explain where something came from", WhyArguments, Why, reads=True),
 )
 DASHBOARD = "ctxvc://dashboard"
-#: What stands before the address of a block.
+#: The beginning of the address of a block.
 BLOCK = "ctxvc://block/"
-#: What stands behind it before the number of a part.
+#: The text between that address and the number of a part.
 PART_OF = "?part="
 BOARD = Resource(
     DASHBOARD,

@@ -1,4 +1,4 @@
-"""MCP prompts: tasks about the recording, with what a model needs to begin."""
+"""MCP prompts: tasks about the recording, with the facts that a model needs to begin."""
 
 from __future__ import annotations
 

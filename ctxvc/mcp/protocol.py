@@ -1,7 +1,7 @@
 """The Model Context Protocol on one connection: messages in, answers out, without any transport.
 
-Both of its forms are spoken: with the handshake (`initialize`, up to 2025-11-25), and without (2026-07-28), where each
-request carries its version. Source: modelcontextprotocol.io/specification. Why it is our own: decision 42.
+Both of its forms are served: with the handshake (`initialize`, up to 2025-11-25), and without (2026-07-28), where each
+request has its version. Source: modelcontextprotocol.io/specification. Why it is our own: decision 42.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ctxvc.mcp.contract import Offer, Prompt, Resource, Tool, Wrong
 
 Message = dict[str, Any]
 
-#: Versions with a handshake, newest first, and without.
+#: The versions with a handshake, newest first, and those without.
 HANDSHAKES = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN = ("2026-07-28",)
-#: In a request's `_meta`: the version without a handshake that it is written in. In a result's: who answers.
+#: Fields of `_meta`: the version of a request without a handshake; the server that made a result.
 VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
 NOT_JSON, NO_REQUEST, NO_METHOD, WRONG, INTERNAL = -32700, -32600, -32601, -32602, -32603
 _NOT_FOUND, NO_VERSION = -32002, -32022
-#: A result says so itself where there is no handshake; the second says how long it may be kept.
+#: Fields of results without a handshake: that they are complete, and how long they may be cached.
 _COMPLETE = {"resultType": "complete"}
 _FRESH = {"ttlMs": 0, "cacheScope": "private"}
 _NOT_KEPT = ("tools/call", "prompts/get", "completion/complete")
@@ -36,16 +36,16 @@ _CAPABILITIES = {
     "prompts": {"listChanged": False},
     "completions": {},
 }
-#: Methods that one form of the protocol has and the other has not.
+#: Methods that only one form of the protocol has.
 _HANDSHAKE_ONLY, _MODERN_ONLY = ("initialize", "ping"), ("server/discover",)
-#: Methods that need the store: another request need not wait for them.
+#: Methods that need the store, for which no other request should wait.
 _SLOW = ("tools/call", "prompts/get", "resources/list", "resources/read", "completion/complete")
-#: Characters of a cursor, of an argument of a prompt.
+#: The most characters of a cursor, and of an argument of a prompt.
 _CURSOR, _ARGUMENT = 100, 4_000
-#: The most values that complete an argument, and unknown arguments that are named.
+#: The most completions of an argument, and the most unknown arguments that are named.
 _COMPLETIONS, _UNKNOWN = 100, 5
 _TEXT = "text/plain"
-#: In place of a message that is no JSON.
+#: The value of a message that is not JSON.
 NOT_DECODED = object()
 
 
@@ -56,14 +56,14 @@ class _Refused(Exception):
 
 
 class Exchange(NamedTuple):
-    """A message that came in. `answer` gives the answer, None where none is due; where it is `slow`, after a while."""
+    """A received message. `answer` returns the answer, None if none is due; it takes a while if it is `slow`."""
 
     answer: Callable[[], bytes | None]
     slow: bool = False
 
 
 class Connection:
-    """One client's connection, for several threads. `report` is given what fails unexpectedly."""
+    """One client's connection, for several threads. `report` is called with unexpected errors."""
 
     def __init__(self, offer: Offer, report: Callable[[Exception], None]) -> None:
         self._offer = offer
@@ -72,11 +72,11 @@ class Connection:
         self._open: dict[str | int, bool] = {}  # the requests without an answer → whether the client still wants one
 
     def answer(self, data: bytes) -> bytes | None:
-        """The answer to one message, without a line's end; None where none is due."""
+        """The answer to a message, without a line's end; None if none is due."""
         return self.received(decoded(data)).answer()
 
     def received(self, message: object) -> Exchange:
-        """What is to be done about a message. A request is open from here on: until its answer it can be cancelled."""
+        """The exchange for a message. From here on a request can be cancelled, until its answer."""
         if message is NOT_DECODED:
             return _answered(None, NOT_JSON, "not JSON")
         if not isinstance(message, dict) or not isinstance(method := message.get("method"), str):
@@ -92,7 +92,7 @@ class Connection:
         return Exchange(lambda: self._answer(number, method, params), slow=method in _SLOW)
 
     def _notified(self, method: str, params: object) -> None:
-        """A cancelled request that nobody has begun is not begun; the answer to one at work is kept back."""
+        """Handles a notification: a cancelled request is not begun, or its answer is not sent."""
         number = params.get("requestId") if isinstance(params, dict) else None
         if method == "notifications/cancelled" and isinstance(number, str | int):
             with self._lock:
@@ -217,7 +217,7 @@ class Connection:
 
 
 def decoded(data: bytes) -> object:
-    """The value of a message; `NOT_DECODED` for what is no JSON."""
+    """The value of a message; `NOT_DECODED` if it is not JSON."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -225,12 +225,12 @@ def decoded(data: bytes) -> object:
 
 
 def versions(requested: object) -> Message:
-    """What an error says of the versions that are served."""
+    """The data of an error about versions."""
     return {"supported": [*MODERN, *HANDSHAKES], "requested": requested}
 
 
 def failure(code: int, message: str, data: Message | None = None, number: str | int | None = None) -> bytes:
-    """An error in place of an answer, for a transport that refuses a message."""
+    """The bytes of an error answer; also for a transport that refuses a message."""
     return _encoded(number, error={"code": code, "message": message, **({"data": data} if data else {})})
 
 
@@ -248,7 +248,7 @@ def _cursor(params: Message) -> str:
 
 
 def _single_page(params: Message) -> None:
-    """Raises: _Refused for a cursor, which a list of one page never gave."""
+    """Raises: _Refused for a cursor, since a list of one page gives none."""
     if _cursor(params):
         raise _Refused(WRONG, "this cursor was never given")
 
@@ -263,12 +263,12 @@ def _resources(offer: Offer, cursor: str, meta: Message) -> Message:
 
 
 def _answers(message: object) -> bool:
-    """Whether it is an answer, although nothing was asked."""
+    """Whether the message is an answer, although this server sends no requests."""
     return isinstance(message, dict) and ("result" in message or "error" in message)
 
 
 def _arguments(values: object, kind: type[msgspec.Struct]) -> msgspec.Struct:
-    """Raises: Wrong, with the arguments that the tool takes."""
+    """The arguments as their type. Raises: Wrong, with the arguments that the tool takes."""
     fields = msgspec.structs.fields(kind)
     takes = ", ".join(field.name if field.required else f"{field.name} (optional)" for field in fields)
     if isinstance(values, dict):
@@ -282,13 +282,13 @@ def _arguments(values: object, kind: type[msgspec.Struct]) -> msgspec.Struct:
 
 
 def _unknown(values: Mapping[str, object], names: Sequence[str]) -> str:
-    """What is wrong with the names that are none; empty if all are known."""
+    """A text on unknown argument names; empty if all are known."""
     unknown = [name for name in values if name not in names]
     return "; ".join(f"unknown argument {one_line(name, 40)}{meant(name, names)}" for name in unknown[:_UNKNOWN])
 
 
 def _prompt_arguments(values: object, prompt: Prompt) -> dict[str, str]:
-    """Raises: _Refused, with the arguments that the prompt takes."""
+    """The checked arguments of a prompt. Raises: _Refused, with those that it takes."""
     names = [argument.name for argument in prompt.arguments]
     takes = ", ".join(names)
     values = {} if values is None else values
@@ -325,7 +325,7 @@ def _definition(tool: Tool) -> Message:
 
 
 def _schema(kind: type[msgspec.Struct]) -> Message:
-    """The schema of an object; types that it uses are beside it, as clients want the root to be one."""
+    """The JSON schema of a struct, with the types that it uses under `$defs`: clients require an object at the root."""
     _, components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     own = components.pop(kind.__name__)
     own.pop("title", None)
@@ -354,7 +354,7 @@ def _encoded(number: str | int | None, **answer: Message) -> bytes:
 
 
 def _json(value: object, indent: int = 0) -> bytes:
-    """Text of a recording may have halves of a character, which JSON can carry and UTF-8 cannot."""
+    """A value as JSON. Recorded text may have lone surrogates, which JSON can escape and UTF-8 cannot encode."""
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:

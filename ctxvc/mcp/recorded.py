@@ -1,21 +1,20 @@
-"""The store as a host's tools read it and write notes into it.
+"""Reads a store and writes notes into it, for a host's tools.
 
-Each call opens the store for itself: several servers, hooks and people may be at work on it at the same time.
+Each call opens the store for itself: several servers, hooks and people may use it at the same time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from ctxvc.agent.tools import phrases
 from ctxvc.agent.tools.tools import ERROR
-from ctxvc.agent.tools.why import Explain, explanation
+from ctxvc.agent.tools.why import explanation
 from ctxvc.core import project_notes as noted
 from ctxvc.core.display import one_line
 from ctxvc.core.ledger import notes as noting
@@ -36,46 +35,33 @@ from ctxvc.store.read.session_name import by_recency, resolve
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter
 
+if TYPE_CHECKING:
+    from ctxvc.mcp.recordings import Recordings
+
 #: Tokens of the dashboard.
 BOARD = 4_000
-#: The most notes of a list, and the most other sessions that `status` names.
+#: The most notes in a list, and the most other sessions that `status` names.
 LISTED = 50
 SESSIONS = 20
 #: Seconds that a call waits for the first recording.
 _PATIENCE = 5.0
 
-#: What the client says of a call → the session and the scope that it is in; empty if it says nothing. Raises: NotFound.
-OfCall: TypeAlias = Callable[[Store, Mapping[str, Any]], tuple[str, str]]
 #: What a call may change: nothing, the count of readings, or the notes.
 Change: TypeAlias = Literal["none", "reading", "note"]
-_TRIES = 16  # at a reading that others count at the same time
+_TRIES = 16  # to count a reading while others do
 _CHANGES: Mapping[str, Change] = {"note": "note", "recover": "reading"}
 
 
 class Recorded:
-    """Each call and each resource on the store that `find` returns."""
+    """Serves calls and resources as `options` say."""
 
-    def __init__(
-        self,
-        find: Callable[[], Path],
-        default: str,
-        of_call: OfCall,
-        explain: Explain | None,
-        is_coming: Callable[[], bool],
-        project_notes: bool = False,
-        all_projects: bool = False,
-    ) -> None:
-        self._find = find
-        self._is_coming = is_coming
+    def __init__(self, options: Recordings) -> None:
+        self._options = options
+        self._default = options.default
         self._is_there = False
-        self._default = default
-        self._of_call = of_call
-        self._explain = explain
-        self._has_project_notes = project_notes
-        self._has_all_projects = all_projects
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
-        """What the tool answers. Raises: Wrong."""
+        """The result of a tool. Raises: Wrong."""
         self._check_allowed(arguments)
         with self._session(getattr(arguments, "session", ""), meta, change=_CHANGES.get(name, "none")) as session:
             match arguments:
@@ -94,24 +80,24 @@ class Recorded:
                 case offer.StatusArguments():
                     return _status(session)
                 case offer.WhyArguments():
-                    explained = explanation(session.stored, arguments.target, self._explain)
+                    explained = explanation(session.stored, arguments.target, self._options.explain)
                     return offer.Why(target=arguments.target, answer=explained.lines, addresses=explained.addresses)
         raise AssertionError(name)
 
     def _check_allowed(self, arguments: msgspec.Struct) -> None:
-        """Raises: Wrong for what a person has to allow, and did not."""
+        """Raises: Wrong for what needs a person's permission and has none."""
         match arguments:
             case offer.NoteArguments(project=True) | offer.NotesArguments(project=True):
-                if not self._has_project_notes:
+                if not self._options.project_notes:
                     raise Wrong("this server gives no notes of the project; a person has to start it so that it does")
             case offer.SearchArguments(all_projects=False, project="") | offer.RecoverArguments(project=""):
                 pass
             case offer.SearchArguments() | offer.RecoverArguments():
-                if not self._has_all_projects:
+                if not self._options.all_projects:
                     raise Wrong("this server reads no other project; a person has to start it so that it does")
 
     def resources(self, cursor: str, meta: Mapping[str, Any]) -> Page:
-        """A page of the resources; the dashboard alone where nothing is recorded yet. Raises: Wrong for a cursor."""
+        """A page of the resources; only the dashboard if nothing is recorded yet. Raises: Wrong for a bad cursor."""
         if not cursor and not self._has_sessions():
             return Page([offer.BOARD], "")
         try:
@@ -120,9 +106,7 @@ class Recorded:
         except Wrong:
             if cursor:
                 raise
-            return Page(
-                [offer.BOARD], ""
-            )  # a client lists when it starts, which its conversation has not; reading says
+            return Page([offer.BOARD], "")  # a client lists resources before its conversation is recorded
 
     def contents(self, uri: str, meta: Mapping[str, Any]) -> Sequence[Content]:
         """The text of a resource. Raises: Wrong."""
@@ -140,9 +124,9 @@ class Recorded:
             return prompts.text(name, arguments, session)
 
     def completions(self, argument: str, beginning: str) -> Sequence[str]:
-        """The sessions, newest first, or the scopes of the current one, that begin so; none where there is no store."""
+        """The names with this beginning of sessions, newest first, or of scopes; empty if there is no store."""
         try:
-            with Store(self._find()) as store:
+            with Store(self._options.find()) as store:
                 names: Sequence[str] = []
                 if argument == "session":
                     names = by_recency(store)
@@ -154,22 +138,22 @@ class Recorded:
 
     def _has_sessions(self) -> bool:
         if not self._is_there:
-            with suppress(CtxvcError), Store(self._find()) as store:
+            with suppress(CtxvcError), Store(self._options.find()) as store:
                 self._is_there = bool(store.sessions())
         return self._is_there
 
     def _await_first(self) -> None:
-        """Waits until something is recorded, if it is coming: a client may call before its first words are written."""
+        """Waits for a first recording, if one is coming: a client may call before its first message is written."""
         until = time.monotonic() + _PATIENCE
-        while not self._has_sessions() and self._is_coming() and time.monotonic() < until:
+        while not self._has_sessions() and self._options.is_coming() and time.monotonic() < until:
             time.sleep(0.05)
 
     @contextmanager
     def _session(self, name: str, meta: Mapping[str, Any], *, change: Change = "none") -> Iterator[Session]:
-        """The session of a call, open for that call. Raises: Wrong."""
+        """Opens the session of a call for its duration. Raises: Wrong."""
         self._await_first()
         try:
-            with Store(self._find()) as store:
+            with Store(self._options.find()) as store:
                 if not store.sessions():
                     raise NotFound("nothing is recorded yet", hint=Phrase("import-sessions"))
                 session = Session(self._opened(store, name, meta, change))
@@ -181,19 +165,19 @@ class Recorded:
             raise Wrong(_error_text(error)) from error
 
     def _opened(self, store: Store, name: str, meta: Mapping[str, Any], change: Change) -> StoredSession:
-        """The session and the scope that a call is about. Raises: NotFound."""
+        """The session and scope of a call. Raises: NotFound."""
         if name:
             return StoredSession.open(store, resolve(store, name))
         if self._default:
             self._default = resolve(store, self._default)  # `-1` is the same session in later calls
             return StoredSession.open(store, self._default)
-        session, scope = self._of_call(store, meta)
+        session, scope = self._options.of_call(store, meta)
         stored = StoredSession.open(store, session)
         if not scope or scope == stored.scope:
             return stored
         if scope in stored.scopes():
             return StoredSession.open(store, stored.name, scope)
-        if change == "note":  # elsewhere it would be another's
+        if change == "note":  # it must not go into another scope
             raise NotFound(
                 f"the scope {scope} of this call is not recorded yet",
                 hint="call again in a moment, or name the session to write into its current scope",
@@ -255,7 +239,7 @@ def _project_notes(session: Session, call: offer.NotesArguments) -> offer.Notes:
 
 
 def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
-    """The part that is read. Of calls at once about one block each counts: who comes second tries again."""
+    """The part that is read. Each of several simultaneous readings of a block is counted: a conflict is retried."""
     if call.project:
         with searching.other_project(session.store, call.project) as store:
             return _reading(session, call, searching.in_store(store, call.address))
@@ -266,7 +250,7 @@ def _recover(session: Session, call: offer.RecoverArguments) -> offer.Recovered:
 
 
 def _reading(session: Session, call: offer.RecoverArguments, elsewhere: Resolved | None = None) -> offer.Recovered:
-    """Raises: Conflict if another reading of the block was counted meanwhile, and as `Session.recover`."""
+    """Reads and counts once. Raises: Conflict if another reading was counted meanwhile, and as `Session.recover`."""
     try:
         part = session.recover(
             call.address,
@@ -278,7 +262,7 @@ def _reading(session: Session, call: offer.RecoverArguments, elsewhere: Resolved
             bounded=False,
             elsewhere=elsewhere,
         )
-    except NoRoom as error:  # the host's context is not ours: a number can only be too small
+    except NoRoom as error:  # not for lack of room, which is the host's: max_tokens was too small
         raise NoRoom(str(error), hint="ask for more max_tokens") from error
     following = render(part.call or "", MODEL)
     return offer.Recovered(

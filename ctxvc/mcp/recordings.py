@@ -1,6 +1,6 @@
-"""The recordings of a store as an offer, of which the slow part is loaded with the first call.
+"""The offer of a store's recordings, which loads its slow part at the first call.
 
-A client waits for the list of the tools when it starts; few of its sessions call one.
+A client waits for the list of tools when it starts; few of its sessions call one.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from ctxvc.mcp.contract import Content, Page, Prompt, Resource, Tool
 
 
 class Recordings:
-    """The store that `find` returns, which may be created later, as tools, resources and prompts.
+    """The tools, resources and prompts of the store that `find` returns, which may be created later.
 
-    `default` is the session of calls that name none. Where it is empty, `of_call` gives session and scope for what the
-    client says of a call; by default they are the store's current ones. `explain` is asked why code is as it is,
-    and `is_coming` whether a first recording is on its way where there is none. `project_notes` and `all_projects` are
-    what a person allows besides: notes of the project, and search in other projects.
+    `default` is the session of calls that name none. If it is empty, `of_call` returns session and scope for the
+    client's metadata of a call; by default they are the store's current ones. `explain` explains code, and `is_coming`
+    says whether a first recording is on its way. A person may also allow `project_notes` and search in `all_projects`.
     """
 
     instructions = offer.INSTRUCTIONS
@@ -41,8 +40,14 @@ class Recordings:
         project_notes: bool = False,
         all_projects: bool = False,
     ) -> None:
+        self.find = find
+        self.default = default
         self.version = version
-        self._given = (find, default, of_call, explain, is_coming, project_notes, all_projects)
+        self.of_call = of_call
+        self.explain = explain
+        self.is_coming = is_coming
+        self.project_notes = project_notes
+        self.all_projects = all_projects
         self._recorded: Any = None
 
     def call(self, name: str, arguments: msgspec.Struct, meta: Mapping[str, Any]) -> msgspec.Struct:
@@ -66,7 +71,7 @@ class Recordings:
         return text
 
     def completions(self, argument: str, beginning: str) -> Sequence[str]:
-        """The values that an argument may have; none where nobody knows."""
+        """The values of an argument with this beginning; empty if unknown."""
         values: Sequence[str] = self._loaded().completions(argument, beginning)
         return values
 
@@ -74,5 +79,5 @@ class Recordings:
         if self._recorded is None:
             from ctxvc.mcp.recorded import Recorded
 
-            self._recorded = Recorded(*self._given)
+            self._recorded = Recorded(self)
         return self._recorded

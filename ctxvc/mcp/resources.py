@@ -1,4 +1,4 @@
-"""Blocks as resources: the newest that left the prompt, in pages; the text of any, in parts."""
+"""Blocks as resources: pages of the newest that left the prompt, and the text of any block in parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.mcp import offer
 from ctxvc.mcp.contract import Content, Page, Resource, Wrong
 from ctxvc.session.session import Session
 
-#: Blocks of a page, and the most of a list: what is older is found by a search.
+#: The blocks of a page, and the most of a list: older ones are found by search.
 PAGE, LISTED = 50, 500
 #: Characters of a part of a text.
 PART = 100_000
@@ -23,10 +23,10 @@ _ESCAPES = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def page(session: Session, cursor: str) -> Page:
-    """The dashboard, then the notes and the blocks that left the prompt, newest first. A cursor has the number that the
-    list ends with and the one that the next page is below: what comes or leaves meanwhile moves no other.
+    """The dashboard, then the notes and the blocks that left the prompt, newest first.
 
-    Raises: Wrong.
+    A cursor has the number of the list's last block and that of the last one sent, so that changes in between shift
+    nothing. Raises: Wrong for a bad cursor.
     """
     rows = [
         row for row in session.ledger().rows() if row.state != "deleted" and (row.kind == "note" or not row.present)
@@ -60,7 +60,7 @@ def _block(session: Session, row: Row) -> Resource:
 
 
 def texts(session: Session, uri: str) -> Iterator[Content]:
-    """The part of a block's text that an address asks for, and where the next one is. Raises: CtxvcError."""
+    """The part of a block's text at an address, and a pointer to the next part. Raises: CtxvcError."""
     address, _, written = uri.partition(offer.PART_OF)
     part = int(written) if re.fullmatch("[1-9][0-9]{0,5}", written) else 0 if written else 1
     path = _decoded(address.removeprefix(offer.BLOCK)).split("/")
@@ -76,6 +76,6 @@ def texts(session: Session, uri: str) -> Iterator[Content]:
 
 
 def _decoded(part: str) -> str:
-    """Part of an address without its percent signs."""
+    """Part of an address with its percent-escapes decoded."""
     data = _ESCAPES.sub(lambda escape: bytes([int(escape[1], 16)]), part.encode("utf-8", "surrogatepass"))
     return data.decode("utf-8", "replace")

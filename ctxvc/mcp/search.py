@@ -1,4 +1,4 @@
-"""`search` of a host: exact in a session or a project, by the index in all projects of a person."""
+"""The tool `search`: exact in a session or project, ranked by an index also in all projects of a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ctxvc.store.trust import known_stores
 
 
 def search(session: Session, call: offer.SearchArguments) -> offer.Searched:
-    """The blocks that match, or fit best. Raises: BadInput, Conflict, CtxvcError."""
+    """The blocks that match, or with `rank` fit best. Raises: BadInput, Conflict, CtxvcError."""
     if (call.all_projects and not call.rank) or (call.project and not call.all_projects):
         raise BadInput("all_projects is for rank, and project for all_projects",
                        hint="set rank, and give words as the pattern")  # fmt: skip
@@ -97,13 +97,13 @@ def _ranked(session: Session, call: offer.SearchArguments, filters: Filters) -> 
 
 
 def _is_in(path: Path, project: str) -> bool:
-    """Whether the store is of a project in that folder, or in one of that name; of any, where it is empty."""
+    """Whether the store's project has this folder or folder name, or `project` is empty."""
     return project in ("", path.parent.name, str(path.parent))
 
 
 @contextmanager
 def other_project(store: Store, folder: str) -> Iterator[Store]:
-    """The store of the project in that folder. Raises: NotFound if the person has none there."""
+    """Opens the store of the person's project in `folder`. Raises: NotFound if there is none."""
     paths = {str(path.parent): path for path in known_stores.paths_with(store.path)}
     if folder not in paths:
         raise NotFound(f"no project {one_line(folder, 100)!r}", hint="write it as search gives it")
@@ -112,7 +112,7 @@ def other_project(store: Store, folder: str) -> Iterator[Store]:
 
 
 def in_store(store: Store, text: str) -> Resolved:
-    """What an address names in another project's store. Raises: BadInput, NotFound, Damaged."""
+    """The block at an address in another project's store. Raises: BadInput, NotFound, Damaged."""
     address = addresses.parse(text)
     if address is None or not address.session:
         raise BadInput(f"{one_line(text, 80)!r} names no session there", hint="write it as search gives it")

@@ -1,4 +1,4 @@
-"""One client's connection on two streams: a line each way is a message."""
+"""One client's connection on two streams, with a message a line."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import BinaryIO
 
 from ctxvc.mcp.protocol import Connection, Exchange, decoded
 
-#: The longest message that is read, in bytes.
+#: The longest message, in bytes.
 LONGEST = 16 * 1024 * 1024
-#: Requests that are answered at once; the store has its own locks.
+#: The number of requests answered at the same time; the store has its own locks.
 _AT_ONCE = 4
-#: Requests that are read before those are answered; a client that sends more waits.
+#: The number of slow requests read ahead; a client that sends more waits.
 _WAITING = 64
 
 
 def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Answers until the client closes its stream. A slow call holds up no other request."""
+    """Answers until the client closes its stream. A slow call delays no other request."""
     writing = threading.Lock()
     places = threading.Semaphore(_WAITING)
 
@@ -30,7 +30,7 @@ def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> Non
                 outgoing.write(reply + b"\n")
                 outgoing.flush()
             except (OSError, ValueError):
-                return  # the client listens no more; the end of its stream follows
+                return  # the client has closed it; the end of its own stream follows
 
     def answer_later(exchange: Exchange) -> None:
         try:
@@ -43,7 +43,7 @@ def serve(connection: Connection, incoming: BinaryIO, outgoing: BinaryIO) -> Non
             if not line.endswith(b"\n") and len(line) == LONGEST:
                 while (part := incoming.readline(LONGEST)) and not part.endswith(b"\n"):
                     continue
-                line = b""  # answered as what it is to us: not JSON
+                line = b""  # answered as not JSON
             elif not line.strip():
                 continue
             exchange = connection.received(decoded(line))

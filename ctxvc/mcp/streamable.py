@@ -1,8 +1,8 @@
-"""The protocol over HTTP: a message a request, an answer a response, and no streams.
+"""The protocol over HTTP: a message a request, an answer a response, no streams.
 
-With the handshake, `initialize` begins a session, which its client names from then on; without it (2026-07-28) every
-request stands alone and repeats in its headers what a proxy may want to read. This server never speaks first, so a GET
-gets 405. Source: modelcontextprotocol.io/specification, Streamable HTTP. Who may ask at all: `loopback`.
+With the handshake, `initialize` begins a session, which the client names from then on; without it (2026-07-28) every
+request is independent and repeats in its headers what a proxy may want to read. This server never sends a request, so a
+GET gets 405. `loopback` checks who may connect. Source: modelcontextprotocol.io/specification, Streamable HTTP.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ctxvc.mcp.protocol import (
 )
 
 PATH = "/mcp"
-#: Sessions that are remembered; the one that was used least recently is forgotten, and its client begins anew.
+#: The most sessions; the least recently used one is dropped, and its client begins anew.
 SESSIONS = 256
 _SESSION_HEADER, _VERSION_HEADER = "Mcp-Session-Id", "MCP-Protocol-Version"
 _JSON = "application/json"
-#: A header repeats what the body says, or not.
+#: A header does not repeat the body's value.
 _MISMATCH = -32020
-#: A request whose client wants no answer any more gets one all the same, where its connection waits for it.
+#: The answer to a cancelled request, whose connection still needs one.
 _CANCELLED = -32800
 #: Methods → the parameter that `Mcp-Name` repeats.
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -47,7 +47,7 @@ _STATUS = dict.fromkeys((NOT_JSON, NO_REQUEST, WRONG, _MISMATCH, NO_VERSION), 40
 
 
 class Endpoint:
-    """The answers to requests of any number of clients. `report` is given what fails unexpectedly."""
+    """Answers the requests of any number of clients. `report` is called with unexpected errors."""
 
     def __init__(self, offer: Offer, report: Callable[[Exception], None]) -> None:
         self._offer = offer
@@ -56,7 +56,7 @@ class Endpoint:
         self._sessions: OrderedDict[str, Connection] = OrderedDict()
 
     def answer(self, request: Request) -> Response:
-        """The response to a request that may be answered."""
+        """The response to an authorised request."""
         if request.path.rstrip("/") != PATH:
             return loopback.text(404, f"the Model Context Protocol is at {PATH}")
         match request.method:
@@ -67,7 +67,7 @@ class Endpoint:
         return loopback.text(405, "this server sends nothing by itself: use POST", ("Allow", "POST, DELETE"))
 
     def _refused(self, request: Request) -> Response | None:
-        """What is wrong with the headers of a message."""
+        """The response to a message with wrong headers; None if they are right."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             return loopback.text(415, f"send a message as {_JSON}")
         accepted = [kind.partition(";")[0].strip().lower() for kind in request.headers.get("accept", "*/*").split(",")]
@@ -102,8 +102,7 @@ class Endpoint:
         return _answered(connection, message)
 
     def _alone(self, request: Request, message: dict[str, Any], version: object) -> Response:
-        """The answer to a request without a session. A notification changes nothing: the client ends a request by its
-        connection."""
+        """The response to a message without a session. Notifications have no effect: closing the connection cancels."""
         if "id" not in message:
             return Response(202)
         if mismatch := _mismatch(request, message, version):
@@ -139,7 +138,7 @@ def _answered(connection: Connection, message: dict[str, Any]) -> Response:
 
 
 def _mismatch(request: Request, message: dict[str, Any], version: object) -> str:
-    """The header that does not repeat what the body says; empty if all do."""
+    """A text on the header that does not repeat the body's value; empty if all do."""
     method = message.get("method")
     if request.headers.get(_VERSION_HEADER.lower()) != version:
         return f"{_VERSION_HEADER} is not the version in the body"
@@ -154,7 +153,7 @@ def _mismatch(request: Request, message: dict[str, Any], version: object) -> str
 
 
 def _header_text(value: str) -> str | None:
-    """The text of a header, which is in base64 where ASCII cannot carry it; None if that is no base64."""
+    """The text of a header, which may be in base64; None if that is invalid."""
     encoded = value.removeprefix("=?base64?").removesuffix("?=")
     if len(value) - len(encoded) != len("=?base64??="):
         return value

@@ -1,4 +1,4 @@
-"""Files of recordings → sessions of a store: the work of `ctxvc import`, for any caller."""
+"""Recordings' files → sessions of a store: the work of `ctxvc import`, for any caller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ctxvc.store.unit_commits import IngestResult
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-#: Seconds after its last change during which a file may still grow: its open step waits.
+#: Seconds after its last change in which a file may still grow, so that its open step waits.
 SETTLED = 3600.0
 
 
@@ -39,9 +39,9 @@ SETTLED = 3600.0
 MANY_PACKS = 256
 
 
-#: Sessions that git still writes while the next file is read.
+#: The most sessions that git is writing while the next file is read.
 UNDER_WAY = 2
-#: Bytes of a file that may be one of our exports.
+#: The most bytes of a file that may be an export of ours.
 _LARGEST_EXPORT = 64 << 20
 
 
@@ -54,7 +54,7 @@ class Outcome(IngestResult, kw_only=True):
 
 
 def files_below(folder: Path) -> list[Path]:
-    """The files in a folder, at any depth, that could be transcripts; sub-agents' come with their session."""
+    """The files in a folder, at any depth, that could be transcripts, except sub-agents' in their session's folder."""
     endings = importers.endings()
     files = []
     for parent, folders, names in os.walk(folder):
@@ -66,7 +66,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def files_of_sessions(projects: Iterable[Path], home: Path, env: Mapping[str, str]) -> list[Path]:
-    """The files in which programs keep the sessions of `projects`: all recordings, then the files beside them."""
+    """The files in which programs keep the sessions of `projects`: all recordings, then the files that go with them."""
     recordings = [item for project in projects for item in importers.find(project, home, env)[0]]
     related = (file for name, path in recordings for file in importers.importer(name).files(path))
     return list(dict.fromkeys([*(path for _, path in recordings), *related]))
@@ -87,16 +87,16 @@ def import_paths(
     progress: Callable[[int], None] = lambda _: None,
     skipped: Callable[[Path], None] = lambda _: None,
 ) -> Iterator[Outcome]:
-    """Imports each file, and of a folder its files of known formats; yields each conversation's outcome, in order.
+    """Imports each file, and from a folder its files of known formats; yields each conversation's outcome, in order.
 
     A file that cannot be read does not stop the others. In a folder, files of unknown formats are skipped, and
     `skipped` is called with each. `name` names the new session; `as_new` imports a recording that the store already has
-    as another session. Without `redact`, new sessions keep all bytes as they are, secrets included. From recordings
-    with conversations of many projects, only those of `projects` are imported, if any are given. `removed` are
-    recordings whose sessions a person removed, and when: they stay out unless they changed since. Of the files in
-    `ends` only so many bytes are read. `progress` is called with the number of raw bytes read.
+    as another session. Without `redact`, new sessions keep all bytes unchanged, secrets included. From recordings with
+    conversations of many projects, only those of `projects` are imported, if any are given. `removed` maps recordings
+    whose sessions a person removed to the time of that: they stay out unless they changed since. `ends` limits the
+    bytes read of a file. `progress` is called with the number of raw bytes read.
     """
-    from concurrent.futures import ThreadPoolExecutor  # not for those who follow one file
+    from concurrent.futures import ThreadPoolExecutor  # following one file does not need it
 
     with ThreadPoolExecutor(UNDER_WAY, "ctxvc-import") as background:
         run = _Run(store, format, name, final, as_new, redact, projects, removed, ends, progress, skipped, background)
@@ -107,14 +107,14 @@ def import_paths(
                     yield from run.file(file, known_only=known_only)
             yield from run.settle()
         finally:
-            # Also if the caller stopped iterating: finish the sessions that git is writing, and point HEAD to the last.
+            # Even if the caller stopped iterating: finish the sessions that git is writing, and point HEAD to the last.
             deque(run.settle(), 0)
             run.close()
 
 
 @dataclass(slots=True)
 class _Run:
-    """One import of many files. While git finishes one session, the next file is read already."""
+    """One import of many files. While git finishes one session, the next file is already read."""
 
     store: Store
     format: str
@@ -128,9 +128,9 @@ class _Run:
     progress: Callable[[int], None]
     skipped: Callable[[Path], None]
     background: Executor
-    head: tuple[str, str] | None = None  # session and scope of the import that was recorded last
-    recorded: int = 0  # when that was, in seconds since 1970
-    # Sessions that git is still writing, oldest first: each one's outcome and its end.
+    head: tuple[str, str] | None = None  # session and scope of the newest recording
+    recorded: int = 0  # its time, in seconds since 1970
+    # Sessions that git is still writing, oldest first: the outcome, the import and its end of each.
     endings: deque[tuple[Outcome, Unfinished, Future[None]]] = field(default_factory=deque)
 
     def file(self, path: Path, *, known_only: bool) -> Iterator[Outcome]:
@@ -182,13 +182,13 @@ class _Run:
             yield self._subagent(subagent, format, ingestion.result.session)
 
     def _exported(self, path: Path, format: str) -> str:
-        """The session that a request was exported from, if the file is an unchanged export."""
+        """The session that a file was exported from, if it is an unchanged export, else empty."""
         if importers.importer(format).grows or path.stat().st_size > _LARGEST_EXPORT:
             return ""
         return exports.session_of(self.store, path.read_bytes())
 
     def _subagent(self, path: Path, format: str, session: str) -> Outcome:
-        """A sub-agent's own file: a recording of its own, into a scope of the same session."""
+        """Imports a sub-agent's own file, as a recording of its own, into a scope of the same session."""
         try:
             ((_, events),) = _conversations(self._recording(path), format)
             result = ingest(self.store, events, into=session, source=path.stem, final=self._settled(path, format))
@@ -210,7 +210,7 @@ class _Run:
         return self.final or importers.importer(format).stamp(path).age > SETTLED
 
     def settle(self, limit: int = 0) -> Iterator[Outcome]:
-        """Waits until git writes at most `limit` sessions; yields the outcomes of the others."""
+        """Waits until git is writing at most `limit` sessions; yields the outcomes of the others."""
         while len(self.endings) > limit:
             outcome, ingestion, end = self.endings.popleft()
             try:
@@ -224,21 +224,21 @@ class _Run:
             yield outcome
 
     def _newest(self, session: str, scope: str) -> None:
-        """Notes the session if no other of this import was recorded later."""
+        """Notes the session as the one for HEAD if no other of this import is newer."""
         tip = self.store.tips(session).get(scope)
         recorded = self.store.commit(tip).author.time if tip else 0
         if recorded >= self.recorded:
             self.head, self.recorded = (session, scope), recorded
 
     def close(self) -> None:
-        """Points HEAD to the import that was recorded last and merges the packs."""
+        """Points HEAD to the newest recording and merges the packs."""
         if self.head:
             self.store.set_current_scope(*self.head)
         self.store.merge_packs()
 
 
 class Follower:
-    """A recording that grows, with those of its sub-agents: each `take` records what is new in them.
+    """A growing recording with those of its sub-agents: each `take` records what is new in them.
 
     The result equals one import of the finished files. `session` is empty until there is one.
     """
@@ -257,7 +257,7 @@ class Follower:
         self._format = format
         self._projects = projects
         self._removed = removed
-        self._stamps: dict[Path, Stamp] = {}  # file → its stamp when it was taken
+        self._stamps: dict[Path, Stamp] = {}  # file → its stamp at the last `take`
 
     def take(
         self,
@@ -270,8 +270,8 @@ class Follower:
         """Records the new part of each changed file; returns the outcomes.
 
         `final` also records an open step as it is. `closes` means that no step continues past the host's next action,
-        so that the open one is recorded too if it is complete; with `subagent`, the name of its file, only there. Of
-        the files in `ends` only so many bytes are read now.
+        so that an open step is recorded, too, if it is complete; with `subagent`, the name of its file, only there.
+        `ends` limits the bytes read of a file.
         """
         outcomes = self._file(self.path, ends.get(self.path), final=final, closes=closes and not subagent)
         if self.session:
@@ -323,8 +323,8 @@ class _Silent(Exception):
 def _conversations(
     recording: Recording, format: str, removed: Mapping[tuple[str, str], int] = MappingProxyType({})
 ) -> Conversations:
-    """The conversations of a file, each with warnings about its bytes; without those of `removed` that did not change
-    since. Raises: BadInput, also later by the events.
+    """The conversations of a file, each with warnings about its bytes, without those of `removed` that have not changed
+    since. Raises: BadInput, also later from the events.
     """
     for suffix, events in importers.conversations(recording, format):
         if removed:
@@ -351,7 +351,7 @@ def _misread(events: Iterable[Event], recording: Recording) -> Iterator[Event]:
 
 
 def _spoken(events: Iterator[Event]) -> Iterator[Event]:
-    """The events. Raises: _Silent at their end if there was no message."""
+    """The events. Raises: _Silent after them if there was no message."""
     silent = True
     for event in events:
         silent = silent and isinstance(event, (Opened, Warned))
@@ -377,11 +377,11 @@ def _outcome(path: Path, format: str, result: IngestResult) -> Outcome:
 def remember_written(
     store: Store, snapshot: Snapshot, format: str, id: str, files: Mapping[PurePosixPath, bytes]
 ) -> bool:
-    """Keeps what a session with this id was written from: an import of it, which may know it by another, goes on from
-    that commit.
+    """Records what a session with this id was written from, so that an import of it, perhaps under another id,
+    continues from that commit.
 
-    What somebody said in an open step is in no commit: such a session becomes one of its own. `format` is empty for an
-    agent whose recordings are not read. Returns whether no session had the id before, as far as it is known.
+    What an open step contains is not committed: such a session becomes a separate one. `format` is empty for an agent
+    whose recordings are not read. Returns False if a session is already recorded with this id; then nothing changes.
     """
     if exports.written_session(store, format, id):
         return False

@@ -1,4 +1,4 @@
-"""Git hooks of the project and of the store: their installation and their work."""
+"""Git hooks of the project and of the store: how they are installed, and what they do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxvc.store.git import program as git
 from ctxvc.store.git.program import git_says
 from ctxvc.store.project import links_inbox
 from ctxvc.store.project.links_inbox import CodeCommit
-from ctxvc.store.purge.exposure import REMOTES
+from ctxvc.store.purge.search import REMOTES
 from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained, trust
@@ -36,7 +36,7 @@ TEXTCONV = "diff.ctxvc.textconv"
 _MARK = "# ctxvc: "
 _PROGRAM = re.compile(r"^program=.*$", re.MULTILINE)
 
-#: git appends the file's name to a textconv's command.
+#: A function around a textconv's command, since git appends the file's name.
 _FUNCTION = "ctxvc() {{ {}; }}; ctxvc"
 _MOST = 5
 #: The most commits of one rebase that are posted.
@@ -46,8 +46,8 @@ _MOST_REWRITTEN = 1_000
 def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
     """Installs or removes the project's hooks; returns the path of each and whether that is a change.
 
-    Git decides where it looks for hooks. Hooks that are not ours are never touched.
-    Raises: NotFound if there is no repository, Refused.
+    The folder is the one in which git looks for hooks. Hooks that are not ours are never touched.
+    Raises: NotFound if there is no repository; Refused.
     """
     output = git_says(folder, "rev-parse", "--path-format=absolute", "--git-path", "hooks", "--git-common-dir")
     if not output:
@@ -78,7 +78,7 @@ def in_project(folder: Path, program: str, *, uninstall: bool, dry_run: bool) ->
 def in_store(path: Path, program: str, *, uninstall: bool, dry_run: bool) -> list[tuple[Path, bool]]:
     """Installs or removes the store's hooks and its textconv; returns each path and whether that is a change.
 
-    Raises: Refused if a hook that is not ours is there, or nothing may be added to the store.
+    Raises: Refused if a hook there is not ours, or nothing may be added to the store.
     """
     trust.check(path)
     if (path / "hooks").is_symlink():
@@ -105,7 +105,7 @@ def is_ours(path: Path) -> bool:
     try:
         if path.is_symlink():
             return path.resolve() == (scripts() / path.name).resolve()
-    except (OSError, RuntimeError):  # links that go round in a circle
+    except (OSError, RuntimeError):  # a loop of links
         return False
     return _MARK in contained.glance(path, flags=os.O_NOFOLLOW).decode("utf-8", "replace")
 
@@ -114,7 +114,7 @@ def others(store: Path) -> list[Path]:
     """Hooks that git would run in the store and that are not these scripts."""
     try:
         paths = sorted((store / "hooks").iterdir())
-    except OSError:  # mostly there is no such folder
+    except OSError:  # usually there is no such folder
         return []
     return [
         path for path in paths if path.suffix != ".sample" and os.access(path, os.X_OK | os.R_OK) and not is_ours(path)
@@ -122,12 +122,12 @@ def others(store: Path) -> list[Path]:
 
 
 def _script(name: str, program: str) -> bytes:
-    # A function, since the program's path may contain text that a template reads as a group.
+    # A function, since a template would read parts of some paths as groups.
     return _PROGRAM.sub(lambda _: f"program={program}", (scripts() / name).read_text("utf-8")).encode()
 
 
 def _line(program: str, name: str = PROJECT) -> str:
-    """The line that does the same in a hook that is not ours."""
+    """The line to add to a hook that is not ours, for the same effect."""
     return {
         PROJECT: f'{program} hook post-commit "$(git rev-parse HEAD)" || true',
         REWRITE: f"{program} hook post-rewrite || true",
@@ -137,7 +137,7 @@ def _line(program: str, name: str = PROJECT) -> str:
 
 
 def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: bool) -> bool:
-    """Writes the script to `path`, or with None removes ours; returns whether that is a change. Raises: Refused."""
+    """Writes the script to `path`, or removes ours if it is None; returns whether that is a change. Raises: Refused."""
     there = os.path.lexists(path)
     if there and not is_ours(path):
         if script is None:
@@ -160,7 +160,7 @@ def _install_script(path: Path, script: bytes | None, line: str, *, dry_run: boo
 
 
 def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
-    # In the store's own settings word for word: a path to a script would break `git diff` where either is moved.
+    # The command itself, not a path to a script: moving the script or the store would break `git diff`.
     command = _FUNCTION.format((scripts() / "textconv").read_text("utf-8").splitlines()[-1])
     current = git.run(path, "config", "--get", TEXTCONV, check=False).decode("utf-8", "replace").rstrip("\n")
     ours = current.startswith("ctxvc() { ") or current.endswith("hooks/git/textconv")
@@ -172,7 +172,7 @@ def _textconv(path: Path, *, uninstall: bool, dry_run: bool) -> bool:
 
 
 def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
-    """Checks the commits that git is about to push. `lines` are LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID each.
+    """Checks the commits that git is about to push; each of `lines` is LOCAL-REF LOCAL-ID REMOTE-REF REMOTE-ID.
 
     Raises: Damaged; Refused with the place of a secret. Then git pushes nothing.
     """
@@ -187,7 +187,7 @@ def before_push(store: Store, remote: str, lines: Iterable[str]) -> None:
 
 
 def _pushed(store: Store, lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The commits to be pushed, and those of this store that the remote already has."""
+    """The commits to push, and those of this store that the remote already has."""
     tips, had = [], []
     for line in lines:
         fields = line.split()
@@ -207,20 +207,20 @@ def _tracked(store: Store, remote: str) -> list[str]:
 
 EVENT = "post-commit"
 
-#: Started with this event, the program links the commits that wait.
+#: The event with which the program links the waiting commits.
 LINK = "link"
 
 
 def after_commit(arguments: Sequence[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
     """Posts the commit in `arguments`, made in `folder`, for a process that links it. Never fails.
 
-    `hosts` has, for each host, the variable with its session's id in the environment of the programs that it runs.
+    `hosts` maps a host to the environment variable with its session's id, which it sets for the programs that it runs.
     """
     _post(dict.fromkeys(arguments[:1], ""), env, folder, hosts)
 
 
 def after_rewrite(lines: Iterable[str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
-    """As `after_commit`, for what an amend or a rebase made of commits: `lines` are OLD-ID NEW-ID each. Never fails."""
+    """As `after_commit`, for commits that an amend or a rebase replaced: each line is OLD-ID NEW-ID. Never fails."""
     replaced: dict[str, list[str]] = {}
     for line in lines:
         ids = line.split()[:2]
@@ -230,7 +230,7 @@ def after_rewrite(lines: Iterable[str], env: Mapping[str, str], folder: Path, ho
 
 
 def _post(commits: Mapping[str, str], env: Mapping[str, str], folder: Path, hosts: Mapping[str, str]) -> None:
-    """Posts each commit, with those that it replaces."""
+    """Posts each commit with the ones that it replaces."""
     store: Path | None = None
     try:
         store = places.store(folder, env)
@@ -243,14 +243,14 @@ def _post(commits: Mapping[str, str], env: Mapping[str, str], folder: Path, host
         for commit, replaces in commits.items():
             links_inbox.post(store, CodeCommit(commit, str(folder), now, host, recording, head, replaces))
         _start(store)
-    # The boundary: the commit is made whatever goes wrong here.
+    # The boundary: whatever goes wrong here, the commit is made.
     except Exception as error:
         if store:
             log.note(store, EVENT, f"{type(error).__name__}: {error}")
 
 
 def link(arguments: Sequence[str]) -> None:
-    """Links the commits that wait in the store in `arguments`. Never fails: errors go to the log."""
+    """Links the waiting commits of the store named in `arguments`. Never fails: errors go to the log."""
     from ctxvc.store.project import links
     from ctxvc.store.store import Store
 
@@ -263,7 +263,7 @@ def link(arguments: Sequence[str]) -> None:
 
 
 def _start(store: Path) -> None:
-    """A process that outlives this one and its terminal, and holds none of their files."""
+    """Starts a process that outlives this one and its terminal and keeps none of their files open."""
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-m", "ctxvc", "hook", LINK, str(store)]
     subprocess.Popen(command, cwd="/", stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)

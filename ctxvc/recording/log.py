@@ -11,7 +11,7 @@ from ctxvc.errors import CtxvcError, Refused, render
 from ctxvc.phrases import PYTHON
 from ctxvc.store.trust import contained
 
-#: Bytes after which a new log begins; the one before it is kept.
+#: Bytes after which a new log is begun; the previous one is kept.
 LONGEST = 128 * 1024
 _WIDTH = 1000
 _FILE = "ctxvc/hooks/log"
@@ -37,7 +37,7 @@ def note(store: Path, event: str, text: str) -> None:
 
 
 def describe(error: Exception, phrases: dict[str, str] = PYTHON) -> str:
-    """An error's text and hint by the table of phrases; for an unexpected one also the places that it came from."""
+    """An error's text and hint, with the table of phrases; for an unexpected error, where it came from."""
     if isinstance(error, CtxvcError):
         reason, hint = render(error.reason, phrases), render(error.advice, phrases)
         return f"{reason} (hint: {hint})" if hint else reason

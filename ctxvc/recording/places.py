@@ -1,4 +1,4 @@
-"""The store that a hook is for, and where hooks and the recorder keep their files in it. Loads nothing heavy."""
+"""The store that a hook works for, and the files that hooks and the recorder keep in it. Loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ctxvc.errors import NotFound, Refused
 from ctxvc.store.project import locate
 from ctxvc.store.trust import contained, seals
 
-#: The beginning of the name of a request that waits for a person.
+#: The prefix of the file name of a request that could not be met and waits for a person.
 ASIDE = "aside-"
 #: The folder of the compactions that wait for a host.
 ANSWERS = "ctxvc/hooks/answers"
-#: The most bytes in a file by which hooks and the recorder communicate.
+#: The most bytes of a file through which hooks and the recorder communicate.
 LONGEST = 1 << 20
 
 
@@ -41,22 +41,22 @@ def lock(store: Path) -> Path:
 
 
 def handoff(store: Path, transcript: str) -> Path:
-    """The text that the next SessionStart after a compaction gives the model; removed once it is given."""
+    """The text that the next SessionStart after a compaction gives the model; removed once given."""
     return home(store) / "handoff" / _key(transcript)
 
 
 def so_far(store: Path, transcript: str) -> Path:
-    """The text that a SessionStart after a compaction gives the model while the recorder is still at work."""
+    """The text that a SessionStart after a compaction gives the model if the recorder is still at work."""
     return home(store) / "so-far" / _key(transcript)
 
 
 def summariser(store: Path, transcript: str) -> Path:
-    """The text for the summariser of the conversation: the addresses that a summary should go on naming."""
+    """The text for whoever summarises the conversation: the addresses that a summary should keep naming."""
     return home(store) / "summariser" / _key(transcript)
 
 
 def offer(store: Path) -> Path:
-    """The text on the session before it that a new session may be given."""
+    """The text about the previous session that a new session may be given."""
     return home(store) / "offer"
 
 
@@ -66,22 +66,22 @@ def status(store: Path, transcript: str) -> Path:
 
 
 def answer(store: Path, transcript: str) -> Path:
-    """The compaction that a host was given for a transcript, until it shows whether it took it."""
+    """The compaction that a host was given for a transcript, until the transcript shows whether the host took it."""
     return store / ANSWERS / _key(transcript)
 
 
 def installed(store: Path, transcript: str) -> Path:
-    """The blocks that the newest compaction of the host left out, and the stubs that it was given."""
+    """What the newest compaction that the host took left out, and the stubs that the host was given."""
     return home(store) / "installed" / _key(transcript)
 
 
 def compacted(store: Path, transcript: str) -> Path:
-    """The time of the newest answer to a compaction: nothing else need be handed back after it."""
+    """The time of the newest answer to a compaction, after which nothing else need be handed back."""
     return home(store) / "compacted" / _key(transcript)
 
 
 def call(store: Path, call_id: str) -> Path:
-    """The conversation, and the sub-agent, in which a host called one of our tools; removed once the tool reads it."""
+    """The conversation and the sub-agent in which a host called a tool of ours; removed once the tool has read it."""
     return home(store) / "calls" / _key(call_id)
 
 
@@ -95,14 +95,14 @@ def _key(transcript: str) -> str:
 
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replaces the file at `path` by `data`, with that mode; readers see the old or the new one. Raises: OSError."""
+    """Replaces the file at `path` by `data`, with `mode`; readers see the old or the new one. Raises: OSError."""
     for folder in (path.parent.parent, path.parent):
         folder.mkdir(mode=0o700, exist_ok=True)
     contained.replace(path.parent, path.name, data, mode, durably=False)
 
 
 def put(store: Path, path: Path, data: bytes) -> None:
-    """Replaces a file in a store by `data`, following no link. Raises: OSError, Refused."""
+    """Replaces a file in a store by `data` without following links. Raises: OSError, Refused."""
     name = path.relative_to(store).as_posix()
     contained.make_folder(store, name.rpartition("/")[0])
     contained.replace(store, name, data, durably=False)
@@ -115,8 +115,8 @@ def write_sealed(store: Path, path: Path, data: bytes) -> None:
 
 
 def sealed(store: Path, path: Path, limit: int = LONGEST) -> bytes:
-    """The data that this machine wrote there, of at most `limit` bytes. Raises: FileNotFoundError if there is none, or
-    another's."""
+    """The data that this machine wrote to `path`, at most `limit` bytes. Raises: FileNotFoundError if there is none, or
+    another machine wrote it."""
     name = path.relative_to(store).as_posix()
     try:
         seal, _, data = contained.read(store, name, limit).partition(b"\n")

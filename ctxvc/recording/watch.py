@@ -1,4 +1,4 @@
-"""Recording without hooks: transcripts are polled, and their new messages recorded."""
+"""Recording without hooks: polls transcripts and records their new messages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Found = tuple[str, Path]
 
 @dataclass(slots=True)
 class Watch:
-    """Transcripts under watch. `find` lists them anew each time, since new sessions begin."""
+    """The watched transcripts. `find` lists them anew each time, since new sessions begin."""
 
     store: Store
     find: Callable[[], Iterable[Found]]
     projects: Sequence[Path] = ()  # whose conversations are recorded, from recordings of many projects; empty for all
-    # Recordings whose sessions a person removed, and when.
+    # Recordings whose sessions a person removed → the time of that.
     removed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _followed: dict[Path, Follower] = field(default_factory=dict)
-    _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was taken to its end
+    _ended: dict[Path, Stamp] = field(default_factory=dict)  # file → its stamp when it was recorded to its end
 
     def look(self, ends: Mapping[Path, int] = MappingProxyType({})) -> list[Outcome]:
         """Records the new messages; returns the outcomes. A transcript unchanged for an hour is recorded to its end.
 
-        Of those in `ends` only so many bytes are read.
+        `ends` limits the bytes read of a file.
         """
         outcomes = []
         for form, path in self.find():

@@ -1,1 +1,1 @@
-"""A session, or what a replay measured, as one page that needs nothing else."""
+"""A session, or the results of a replay, as one self-contained page."""

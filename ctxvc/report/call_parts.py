@@ -1,4 +1,4 @@
-"""Calls as a person reads them: an edit as a diff, a command as a command, a list of tasks as a list."""
+"""Calls for people: edits as diffs, commands as commands, tasks as lists."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ctxvc.inspection import net_diff
 from ctxvc.inspection.edits import Change
 from ctxvc.report.data import PartKind
 
-#: Media types of images that a browser draws, by the ending of their bodies.
+#: The media types of images that browsers draw, by the ending of the file.
 MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 _SIGNS = {"done": "x", "doing": ">", "open": "-"}
 
 
 def path_of(path: str, folder: str) -> str:
-    """The name of a changed file: from the session's folder, if it is below it."""
+    """The path of a changed file, relative to the session's folder if it is below it."""
     return caption.relative(path, folder).removeprefix("./")
 
 
 class CallDetail(NamedTuple):
-    """A call: what it did, its line for a person, and its parts with the numbers of their texts, -1 for none."""
+    """A call: what it did, its line for a person, and its parts: kind, title, and number of the text, -1 for none."""
 
     facts: tuple[Fact, ...]
     line: str
@@ -31,14 +31,14 @@ class CallDetail(NamedTuple):
 
     @property
     def ran(self) -> bool:
-        """Whether it ran a command."""
+        """Whether the call ran a command."""
         return any(part == "command" for part, _, _ in self.parts)
 
 
 def parts(
     tool: str, body: bytes, ext: str, changes: Sequence[Change], folder: str
 ) -> Iterator[tuple[PartKind, str, str]]:
-    """The parts of a call with these arguments, each with its title and its text; none if they say it best."""
+    """The parts of a call as (kind, title, text); none if its arguments show it best."""
     did = facts.script_or_facts(tool, body, ext)
     if isinstance(did, str):
         yield "command", "", did
@@ -58,7 +58,7 @@ def parts(
 
 
 def _file_parts(path: str, changes: Sequence[Change]) -> Iterator[tuple[PartKind, str, str]]:
-    """A call's changes of a file: its new text, or all edits as one diff."""
+    """The parts for a call's changes of a file: new texts, and all edits as one diff."""
     diffs: list[list[str]] = []
     for change in changes:
         if change.kind == "write":

@@ -1,8 +1,8 @@
-"""What a page is drawn from: the JSON that stands in it, by its fields. Pure.
+"""The JSON data of a page, by its fields. Pure.
 
-Everything that grows with a session is a struct of arrays. Calls of the model are counted from 0 in the order in which
-they were made, over all scopes of the report; `calls.n` is the call that would come next. Where a place in the history
-is given as a call, it is the first call whose prompt has the change in it.
+Everything that grows with a session is a struct of arrays. Calls of the model are numbered from 0 in their order, over
+all scopes of the report; `calls.n` is the call that would come next. A place in the history is the first call whose
+prompt has the change in it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ STATES = ("visible", "pinned", "masked", "stub", "gone", "deleted")
 
 MarkKind = Literal["compaction", "recover", "plan", "break", "scope", "undo", "note"]
 
-#: How a piece of a prompt stands for its block.
+#: How a piece of a prompt shows its block.
 Form = Literal["whole", "cut", "stub", "group", "dashboard", "note"]
 
-#: What a part of a call is to a person.
+#: The kind of a part of a call, for people.
 PartKind = Literal["diff", "file", "command", "tasks", "deleted"]
 
-#: A place in the texts: where it begins in their bytes, and how many it has; -1 where it was left out.
+#: A place in the texts: start and length in bytes; -1 if it was left out.
 Place = tuple[int, int] | int
 
 
 class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the figures at the top: of a session `calls`, `peak`, `left`, `recovered`, `compactions`, `cost`.
+    """A figure at the top: of a session `calls`, `peak`, `left`, `recovered`, `compactions` or `cost`.
 
-    `value` is None where nothing is known; `text` is `value` for people.
+    `value` is None if unknown; `text` is `value` for people.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, in a sentence and six numbers; `notes` say what the numbers do not."""
+    """A session in a sentence and six numbers; `notes` say how to read them."""
 
     sentence: str
     numbers: list[Number]
@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of each call by what the provider's cache did with them; estimated where the provider did not say."""
+    """The tokens of each call by their part in the provider's cache; estimated if not reported."""
 
     hits: list[int] = msgspec.field(name="read")
     write: list[int]
@@ -55,13 +55,12 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Calls(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of the model. Arrays have an item a call, but for `n`.
+    """The calls of the model. All but `n` are arrays with an item a call.
 
-    `total` is the size of the prompt (`tokens.prompt_size`), and `tokens` the same by kind, with what is not recorded
-    as a kind of its own; `unmanaged` is the size that it would have, had nothing left. `reported` is the size where the
-    provider counted it, None where it is our estimate. `exact` says whether the prompt is known to be the one that was
-    sent. `cost` and `cost_without` are dollars, None where the usage is not recorded or no price is known: what it
-    cost, and what it would have, had nothing left.
+    `total` is the size of the prompt (`tokens.prompt_size`), and `tokens` the same by kind, of which unrecorded tokens
+    are one; `unmanaged` would be its size had nothing left. `reported` is the provider's count, None if the size is our
+    estimate. `exact`: the prompt is certainly the one that was sent. `cost` and `cost_without` are dollars, the latter
+    had nothing left; None if the usage or the price is unknown.
     """
 
     n: int
@@ -91,10 +90,10 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks, a scope's after another's: a block that a scope inherited is there once for each.
+    """The blocks, by scope; inherited blocks appear in each scope that has them.
 
-    `intervals` are flat: from, to, state (a place in `states`), again from, …; `to` is exclusive. `reads` are the calls
-    that follow a reading. `body` is a place in the texts.
+    `intervals` are flat: from, to (exclusive), state (an index in `states`), from, …. `reads` are the calls after a
+    reading. `body` is a place in the texts.
     """
 
     n: int
@@ -115,7 +114,7 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of blocks: who made it, under which policy, why (for all of them), and its commit."""
+    """A change of blocks: its actor, policy, reason for all of them, and commit."""
 
     actor: str
     policy: str
@@ -124,8 +123,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a change (a place in `causes`) did to a block, the reason given for this block alone, and the command that
-    takes it back; both are often empty.
+    """The effect of a change (`cause`, an index in `causes`) on a block.
+
+    The reason for this block alone and the command that undoes the change are often empty.
     """
 
     block: int
@@ -139,7 +139,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a prompt: `before`, then `text` or else the body of `block`, then `after`.
 
-    `text` is a place in the texts where it is long. `blocks` are those that the stub of a group stands for.
+    A long `text` is a place in the texts. `blocks` are the members of a group behind its stub.
     """
 
     form: Form
@@ -157,8 +157,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """The prompt of every call, without system prompt and tools, which its scope has.
 
-    `deltas` has the splices for each call against the call before: at, how many go, the pieces that come, one after the
-    other, each in the coordinates that the ones before it leave.
+    `deltas` has for each call the splices of the prompt before: index, number of pieces removed, pieces inserted. They
+    apply in order, each with the indices after those before it.
     """
 
     pieces: list[Piece]
@@ -166,7 +166,7 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeNote(msgspec.Struct, frozen=True, kw_only=True):
-    """A note of a scope; `to` is the scope that it was written about on the way there, else -1."""
+    """A note of a scope; `to` is the scope that it was written for on a switch, else -1."""
 
     call: int
     text: str
@@ -175,7 +175,7 @@ class ScopeNote(msgspec.Struct, frozen=True, kw_only=True):
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """A scope. `calls` are its own, `spark` the tokens of their prompts. `system` and `tools` are places in the texts,
-    -1 where they are not recorded.
+    -1 if not recorded.
     """
 
     name: str
@@ -190,10 +190,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallPart(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a call as a person reads it, `text` a place in the texts.
+    """A part of a call for people; `text` is a place in the texts, the title a file or empty.
 
     `diff`: lines with a sign each; `file`: the new text of a file; `command`; `tasks`: a line each, with `x`, `>` or
-    `-` for done, doing and open; `deleted`: nothing more than its title. The title is a file, or empty.
+    `-` for done, doing and open; `deleted`: only its title.
     """
 
     kind: PartKind
@@ -202,8 +202,8 @@ class CallPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call of a tool: its block, that of its result or -1, how it ended (empty if well), and its parts; one without
-    any is shown by its arguments.
+    """A call of a tool: its block, its result's or -1, how it failed (empty if it did not), and its parts; without
+    parts its arguments are shown.
     """
 
     block: int
@@ -213,7 +213,7 @@ class ToolCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Picture(msgspec.Struct, frozen=True, array_like=True):
-    """An image of a block: its media type, and where its bytes are among the texts."""
+    """An image of a block: its media type, and the place of its bytes in the texts."""
 
     block: int
     media: str
@@ -221,7 +221,7 @@ class Picture(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
-    """A command of a turn: how often it ran, how often that failed, and how the last run ended (empty if well)."""
+    """A command of a turn: the numbers of runs and of failures, and how the last run failed (empty if it did not)."""
 
     text: str
     runs: int
@@ -232,11 +232,10 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A turn of a scope: what was asked, what was done, and how it ended.
 
-    `blocks` are its first block and the one after its last, `calls` those of the model. `files` are (a place in
-    `files`, lines added, lines removed) by its edits; `reads` and `searches` are numbers of calls, `others` those of
-    other tools; `tasks` is how far a list of tasks is. `answer` is the block of the model's last words, -1 if there
-    are none, and `closing` how they begin; `answered` is whether nothing was called after them, `interrupted` whether a
-    person stopped it.
+    `blocks` are its first block and the one after its last, `calls` the model's. `files` are (index in `files`, lines
+    added, lines removed) by its edits; `reads` and `searches` are numbers of calls, `others` those of other tools;
+    `tasks` is the progress of a list of tasks. `answer` is the block of the model's last text, -1 without one, and
+    `closing` its beginning; `answered`: no call follows it. `interrupted`: a person stopped the turn.
     """
 
     number: int
@@ -260,8 +259,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChangedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that the session's edits changed, by those that are recorded: lines added and removed, the diff of all of
-    them together (a place in the texts), and the turns (places in `turns`) that did it.
+    """A file that the session's recorded edits changed: lines added and removed, the diff of all edits (a place in the
+    texts), and the indices in `turns` of the turns that did it.
     """
 
     path: str
@@ -273,7 +272,7 @@ class ChangedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class CutBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body that the page has no room for, and the command that shows it."""
+    """A body that the page has no room for, and a command that shows it."""
 
     block: int
     bytes: int
@@ -288,7 +287,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/2"):
-    """The page of a session. `budget` is what a prompt may have of the `window`: all but the reply's reserve."""
+    """The page of a session. `budget` is the `window` without the reserve for the reply, in tokens."""
 
     kind: Literal["session"] = "session"
     title: str
@@ -317,9 +316,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy at a budget over all recordings. Retention is the share of uses that are visible; with its 95 %
-    interval. Cost is a multiple of that of keeping everything, recoveries included, with its interval over recordings;
-    None for the oracle, which has none.
+    """A policy at a budget over all recordings.
+
+    `retention` is the share of uses that are visible, with its 95 % interval. `cost` is a multiple of the cost of
+    keeping everything, recoveries included, with its interval over recordings; None for the oracle.
     """
 
     policy: str
@@ -333,9 +333,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A block, or a recording, that two policies treat otherwise at a budget.
+    """A block or recording that two policies treat differently at a budget.
 
-    `text` says what it is; `step` is the call that used it first, -1 for a recording; `example` has strings of it that
+    `text` describes it; `step` is the first call that used it, -1 for a recording; `example` has strings of it that
     were used.
     """
 
@@ -351,8 +351,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
-    """The page of what sessions spent. `groups` are the answers of `ctxvc stats`, by what they are by; of those with
-    very many lines, so many as `cut` says are left out, the cheapest."""
+    """The page of what sessions spent. `groups` are the answers of `ctxvc stats --by`, by that option; `cut` has the
+    numbers of the cheapest lines that were left out of the longest."""
 
     kind: Literal["stats"] = "stats"
     title: str
@@ -366,7 +366,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc.page/1"):
-    """The page of a replay's results. `baseline` is the policy that cost is relative to."""
+    """The page of a replay's results. Costs are relative to the policy `baseline`."""
 
     kind: Literal["replay"] = "replay"
     title: str

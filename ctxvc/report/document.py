@@ -1,7 +1,7 @@
-"""One HTML file of the page's parts and its data.
+"""One HTML file made of the page's parts and its data.
 
-The parts are the modules, styles and libraries in `page/`, as they were written: readable JavaScript modules, put
-here into one script, each after those that it imports.
+The parts are the modules, styles and libraries in `page/`. The readable JavaScript modules become one script, each
+after those that it imports.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class _Bundle(NamedTuple):
 
 
 def document(data: bytes, *, title: str, live: bool = False) -> bytes:
-    """The page with `data`, a JSON document; a live page has none and asks the server that it came from.
+    """The page with `data`, a JSON document; a live page has none and asks its server.
 
-    No text of the data can end its element: `<` is written as JSON's escape of it. The page may run only the scripts
-    that it is made of, and may load nothing; a live page may speak with its own server.
+    No text of the data can end its element: `<` is escaped. The page may run only its own scripts, and load nothing; a
+    live page may connect to its own server.
     """
     bundle = _bundle()
     scripts = (*bundle.libraries, bundle.script)
@@ -102,7 +102,7 @@ def _place(name: str, order: list[str], above: tuple[str, ...]) -> None:
 
 
 def _scoped(name: str) -> str:
-    """A module as a constant, `$name`: what it exports, made by a function that keeps its other names to itself."""
+    """A module as a constant `$name` with its exports; its other names stay local to a function."""
     source = _text(f"{name}.js")
     exports = ", ".join(exported for _, exported in _EXPORT.findall(source))
     body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = $\2;", source))

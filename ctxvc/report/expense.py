@@ -1,7 +1,7 @@
-"""What the calls of a session took and cost, and what they would have cost had nothing left. Pure.
+"""The size, usage and cost of each call of a session, and its cost had nothing left the prompt. Pure.
 
-Only what the provider reported has a price. Where it reported nothing, the cache is reckoned: what a prompt has in
-common with the one before it is read, the rest is written.
+Only usage that the provider reported has a price. Otherwise the cache is estimated: what a prompt shares with the one
+before is read, the rest is written.
 """
 
 from __future__ import annotations
@@ -9,17 +9,69 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from ctxvc.report.history import ScopeHistory
 from ctxvc.tokens import models
+from ctxvc.tokens.calibration import Calibration
 from ctxvc.tokens.models import Usage
+from ctxvc.tokens.prompt_size import NEAR, Size, line_of, line_through, size
 
-#: Seconds after which a provider's cache has forgotten.
+#: The seconds that a provider's cache lasts.
 _LIVES = 300
 
 
+class Sizing(NamedTuple):
+    """The size of a call's prompt, the provider's usage (all 0 if unknown), and the factor from our counts to the
+    provider's, in thousandths."""
+
+    size: Size
+    usage: Usage
+    a_milli: int
+
+    def scaled(self, ours: int) -> int:
+        """A number of our tokens as the provider would count them."""
+        return ours * self.a_milli // 1000
+
+
+class _Learned(NamedTuple):
+    """The line through the newest count of a scope, and its age in commits."""
+
+    line: Calibration
+    age: int = 0
+
+    def older(self) -> _Learned | None:
+        return self._replace(age=self.age + 1) if self.age + 1 < NEAR else None
+
+
+def sizings(scopes: Iterable[ScopeHistory]) -> dict[int, Sizing]:
+    """Call → the size of its prompt, by the rule of `status` at its commit (`tokens.prompt_size`).
+
+    A scope begins with the newest count of its parent.
+    """
+    sized: dict[int, Sizing] = {}
+    learned: dict[str, _Learned] = {}  # commit -> the newest count there
+    for scope in scopes:
+        calls = {id(sent.entry): (number, sent) for number, sent in zip(scope.numbers, scope.sent, strict=True)}
+        parents = scope.line.entries[0].parents
+        newest = learned.get(parents[0]) if parents else None
+        for entry in scope.line.all_entries:
+            newest = newest and newest.older()
+            if found := calls.get(id(entry)):
+                number, sent = found
+                usage = models.usage_of(entry.usage)
+                if usage.prompt:
+                    newest = _Learned(line_through(sent.total, usage.prompt, sent.meta.model))
+                line = line_of(sent.meta, newest and newest.line)
+                sized[number] = Sizing(size(sent.total, usage, line, sent.meta), usage, line.a_milli)
+            if newest:
+                learned[entry.commit] = newest
+    return sized
+
+
 class Sized(NamedTuple):
-    """A call as it is priced. `total` is the size of its prompt, of which `shared` tokens are what the one before it
-    begins with too; `unmanaged` is the size that it would have, had nothing left; `broke` says that something before
-    its end went, `reduced` that something has left by now. `usage` is the provider's, all 0 where none is known.
+    """A call to be priced, in tokens. `shared` of the prompt's `total` begin the prompt before, too.
+
+    `unmanaged` would be its size had nothing left. `broke`: it does not continue the whole prompt before. `reduced`:
+    something has left so far. `usage` is the provider's, all 0 if unknown.
     """
 
     model: str
@@ -34,8 +86,10 @@ class Sized(NamedTuple):
 
 
 class Expense(NamedTuple):
-    """The usage of a call, whether the provider reported it, its dollars, and its dollars had nothing left. Both are
-    None where it did not, or where no price is known."""
+    """The usage of a call, whether the provider reported it, its dollars, and its dollars had nothing left.
+
+    Both are None if the usage or the price is unknown.
+    """
 
     usage: Usage
     reported: bool

@@ -1,8 +1,8 @@
-"""The history of a session, put together once: what was sent with each call, and what became of each block."""
+"""The history of a session: what was sent with each call, what became of each block, what happened between calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -21,7 +21,6 @@ from ctxvc.report import data
 from ctxvc.report.call_parts import MEDIA, CallDetail, parts, path_of
 from ctxvc.report.lanes import PRESENT, Lanes
 from ctxvc.report.lines import Call, Change, Line, add_waiting, calls, lines
-from ctxvc.report.marks import marks, prefix_break
 from ctxvc.report.prompts import Pieces, Place, Prompt, splices, text_of, tokens_of
 from ctxvc.report.texts import TextPool
 from ctxvc.store.log.stored_session import StoredSession
@@ -30,22 +29,38 @@ from ctxvc.store.read.revision import PROMPT, Entry, Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens.meter import Meter, Prices
 
-#: Bodies that are kept: a block is shown, captioned and put on the page one after the other.
+#: The number of bodies kept in memory, since a block is rendered, captioned and put on the page in turn.
 _BODIES = 512
-#: Bytes of an image on the page, and of all of them.
+#: The most bytes of an image on the page, and of all images.
 _PICTURE, _PICTURES = 200_000, 500_000
 #: Columns of a label.
 _LABEL = 120
-#: The folder of a commit that has the system prompt and the tools.
+#: The folder of a commit with the system prompt and the tools.
 _REQUEST = "request"
-#: Takes the secrets out of a text.
+#: Removes the secrets from a text.
 Clean = Callable[[str], str]
+#: An operation → the kind of its mark, if it has one.
+_KINDS: Mapping[str, data.MarkKind] = {
+    "compact": "compaction",
+    "recover": "recover",
+    **dict.fromkeys(
+        ("archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise", "plan", "edit"), "plan"
+    ),
+    **dict.fromkeys(("undo", "redo"), "undo"),
+    **dict.fromkeys(("scope", "goto"), "scope"),
+    "note": "note",
+}
+#: Operations that remove nothing from the prompt.
+_ADDING = frozenset({"step", "note", "settings", "tag", "ask", "fault", "link", "pin", "unpin"})
+#: Columns of a mark's label.
+_MARK = 160
 
 
 @dataclass(slots=True)
 class SentCall:
-    """What was sent with a call: tokens as we count, of which `shared` begin the prompt before too. `entry` is the
-    commit with its reply, which has so many tokens; `meta` is the scope's there.
+    """What was sent with a call, in tokens as we count them; `shared` of them begin the prompt before, too.
+
+    `entry` is the commit with its reply, which has `reply` tokens; `meta` is the scope's at that commit.
     """
 
     entry: Entry
@@ -64,11 +79,11 @@ class SentCall:
 
 @dataclass(slots=True)
 class ScopeHistory:
-    """A scope as it stands at its newest commit, and its calls so far: their numbers, and what was sent.
+    """A scope at its newest commit, and its calls so far: their numbers, and what was sent.
 
-    `texts` are the blocks' texts, by their numbers in the pool, `labels` what the blocks are, in a few words; `details`
-    are the calls for people, `endings` how those ended that did not end well, `pictures` images: block, media type and
-    the number of its bytes. Blocks up to number `inherited` are those of the scope that it left.
+    By block: `texts` has the numbers of texts in the pool, `labels` captions, `details` calls for people, and `endings`
+    how failed calls ended. `pictures` are (block, media type, number in the pool). Blocks up to number `inherited` are
+    its parent's.
     """
 
     line: Line
@@ -95,12 +110,12 @@ class ScopeHistory:
 
     @property
     def folder(self) -> str:
-        """The folder that it works in, where the recording names it."""
+        """The working folder, if the recording names it."""
         return caption.folder_of(self.snapshot.ledger)
 
 
 class History:
-    """The history of what some commits reach; of a `live` session also what is in no commit yet. Raises: Damaged."""
+    """The history of the commits that `tips` reach, and of a `live` session's uncommitted changes. Raises: Damaged."""
 
     def __init__(
         self, store: Store, tips: Iterable[str], meter: Meter, clean: Clean, live: StoredSession | None = None
@@ -133,17 +148,17 @@ class History:
                 self._news(scope, call, len(self.order))
 
     def add(self, text: str, body: bytes = b"") -> int:
-        """The number of a text in the pool, without its secrets; `body` itself is kept where that is the same."""
+        """Adds a text without its secrets to the pool; returns its number. `body` is kept instead if it is equal."""
         data = display.encode(self.clean(text))
         return self.pool.add(body if data == body else data)
 
     def _news(self, scope: ScopeHistory, call: Call, number: int) -> None:
         scope.lanes.take(number, call.fresh, call.groups, call.ledger)
         self._take_texts(scope, [row for row, _ in call.fresh if row.id not in scope.texts])
-        self.marks += marks(call.changes, number, self.clean)
+        self.marks += _marks(call.changes, number, self.clean)
 
     def _take_texts(self, scope: ScopeHistory, rows: Sequence[Row]) -> None:
-        """The texts and labels of new blocks, while their bodies are at hand."""
+        """Adds the texts and labels of new blocks."""
         for row in rows:
             body = scope.snapshot.bodies.body(row)
             scope.texts[row.id] = self.add(text_of(body, row.ext, row.extra), body)
@@ -159,13 +174,12 @@ class History:
             )
 
     def _detail(self, scope: ScopeHistory, row: Row, body: bytes) -> CallDetail:
-        """A call for people. What it did to files is put together with what others did, if it is its scope's own."""
+        """A call for people; adds its edits to those of other calls, if it is of its own scope."""
         edits = changes(body, row.ext)
         if row.number > scope.inherited and row.id not in scope.failed:
             for change in edits:
-                if change.path and not (
-                    change.scripted and change.kind == "replace"
-                ):  # a program may not have found it
+                # A script may not have found the text that it replaces.
+                if change.path and not (change.scripted and change.kind == "replace"):
                     self.edits.setdefault(path_of(change.path, scope.folder), NetDiff()).add(change)
         call_parts = parts(row.tool, body, row.ext, edits, scope.folder)
         return CallDetail(
@@ -175,7 +189,7 @@ class History:
         )
 
     def _take_pictures(self, scope: ScopeHistory, row: Row, body: bytes) -> None:
-        """The images of a block, as long as there is room."""
+        """Adds the images of a block, as long as there is room."""
         images = [(row.ext, body)] if row.kind == "image" else []
         images += [(file.rpartition(".")[2], scope.snapshot.bodies.file(row, file)) for file in row.files]
         for ext, image in images:
@@ -184,7 +198,7 @@ class History:
                 scope.pictures.append((row.id, MEDIA[ext], self.pool.add(image)))
 
     def _add(self, scope: ScopeHistory, call: Call, change: Change, before: Sequence[int]) -> list[int]:
-        """Adds a call whose reply a change has; returns its prompt, for the next."""
+        """Adds a call, whose reply is in `change`; returns its prompt, for the next call."""
         number = len(self.order)
         self._news(scope, call, number)
         earlier = scope.newest
@@ -216,18 +230,18 @@ class History:
             reduced=reduced,
         )
         if sent.broke:
-            self.marks.append(prefix_break(call.changes, number, total - sent.shared, self.clean))
+            self.marks.append(_prefix_break(call.changes, number, total - sent.shared, self.clean))
         follows = earlier is not None and before is earlier.pieces
         self.deltas.append(splices(before, prompt.pieces, prompt.shared if follows else 0))
         scope.numbers.append(number)
         scope.sent.append(sent)
-        scope.newest = prompt  # the ones before it are not kept: they would take the most memory
+        scope.newest = prompt  # only the newest, since prompts take the most memory
         self.order.append((scope, sent))
         return prompt.pieces
 
 
 class _Overheads:
-    """The tokens of system prompt and tools, each pair of them counted once."""
+    """The tokens of system prompt and tools; each pair is counted once."""
 
     def __init__(self, store: Store, meter: Meter) -> None:
         self._store = store
@@ -235,7 +249,7 @@ class _Overheads:
         self._known: dict[str, int] = {}
 
     def of(self, commit: str, newest: Snapshot) -> int:
-        """Those of a commit; of what is in none yet those of the `newest` moment of its scope."""
+        """The tokens at a commit; with an empty one, those of the `newest` moment of its scope."""
         if not commit:
             return self._meter.overhead(newest)
         tree = self._store.reader.tree(commit)
@@ -247,7 +261,7 @@ class _Overheads:
 
 
 def _sound(clean: Clean) -> Clean:
-    """What cleans a text, and makes it one that JSON can hold: a lone surrogate it cannot."""
+    """`clean`, followed by a replacement of lone surrogates, which JSON cannot encode."""
 
     def sound(text: str) -> str:
         text = clean(text)
@@ -276,14 +290,14 @@ def _scope_history(store: Store, line: Line, meter: Meter, blocks: int) -> Scope
 
 
 def _inherited(store: Store, line: Line) -> int:
-    """The number of the last block that a scope has of the one that it left; 0 for none."""
+    """The number of the last block that a scope has from its parent; 0 for none."""
     parents = line.entries[0].parents
     last = store.reader.ledger(parents[0]).last() if line.parent and parents else None
     return last.number if last else 0
 
 
 def _current(snapshot: Snapshot) -> Bodies:
-    """The bodies of the rows of any time: where one lies is known of its row as it is now. The last few are kept."""
+    """The bodies of rows of any time, found by the newest rows; the last few are kept in memory."""
     rows, bodies = snapshot.ledger.by_id(), snapshot.bodies
 
     @lru_cache(_BODIES)
@@ -291,3 +305,30 @@ def _current(snapshot: Snapshot) -> Bodies:
         return bodies.body(rows[block])
 
     return Bodies(lambda row: body(row.id), lambda row, suffix: bodies.file(rows[row.id], suffix))
+
+
+# --- what happened between two calls
+
+
+def _marks(changes: Iterable[Change], call: int, clean: Clean) -> Iterator[data.Mark]:
+    """The marks of the changes that the call `call` is the first to see."""
+    for change in changes:
+        if kind := _KINDS.get(change.op):
+            yield _mark(kind, change, call, display.one_line(change.entry.subject, _MARK), clean)
+
+
+def _prefix_break(changes: Sequence[Change], call: int, tokens: int, clean: Clean) -> data.Mark:
+    """The mark of a call whose prompt does not begin with all of the one before: `tokens` had to be sent anew.
+
+    It names the newest change that may be the cause.
+    """
+    causes = [change for change in changes if change.op not in _ADDING]
+    cause = causes[-1] if causes else None
+    label = f"{display.human_tokens(tokens)} tokens behind the break"
+    if cause is None:
+        return data.Mark(call=call, kind="break", label=label, commit="", actor="")
+    return _mark("break", cause, call, f"{label}: {display.one_line(cause.entry.subject, _MARK)}", clean)
+
+
+def _mark(kind: data.MarkKind, change: Change, call: int, label: str, clean: Clean) -> data.Mark:
+    return data.Mark(call=call, kind=kind, label=clean(label), commit=change.entry.commit, actor=change.actor)

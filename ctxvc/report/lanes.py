@@ -1,4 +1,4 @@
-"""What became of each block, by calls: the states that it had, when it was read back, and who changed it why."""
+"""The life of each block, by calls: its states, its readings, and who changed it why."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ctxvc.report.lines import Change
 _STATE = {name: number for number, name in enumerate(STATES)}
 MASKED = _STATE["masked"]
 PRESENT = frozenset({_STATE["visible"], _STATE["pinned"], MASKED})
-#: A row's state → its state on the page, where no group decides.
+#: A row's state → its state on the page, unless a group decides.
 _BY_STATE = {"visible": "visible", "pinned": "pinned", "masked": "masked", "pruned": "gone", "deleted": "deleted"}
 _VERBS = {"archived": "archive", "masked": "mask", "pruned": "prune", "deleted": "delete", "blocked": "offload"}
 
 
 @dataclass(slots=True)
 class Lane:
-    """A block of a scope. `spans` are (from a call on, state), in order; `reads` the calls that follow a reading."""
+    """A block of a scope. `spans` are (first call, state), in order; `reads` are the calls after a reading."""
 
     row: Row
     spans: list[tuple[int, int]] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
     cut: bool = False
-    #: Whether it was too large to be shown when it came.
+    #: Whether it was too large to be shown at all.
     withheld: bool = False
-    #: Whether it left, be it between two calls, so that no prompt had it.
+    #: Whether it left, even if no prompt ever had it.
     was_removed: bool = False
-    #: Whether it was in the prompt, or kept out of it from the first for its size.
+    #: Whether it was in the prompt, or was never shown for its size.
     counts: bool = False
 
     @property
@@ -42,7 +42,7 @@ class Lane:
 
     @property
     def departed(self) -> bool:
-        """Whether it left the prompt, or was withheld; dashboards, which give way to newer ones, do not count."""
+        """Whether it left the prompt, or was withheld; never for dashboards, which newer ones replace."""
         return self.row.kind != "dashboard" and (self.withheld or self.was_removed)
 
     @property
@@ -51,14 +51,14 @@ class Lane:
         return (False, True) in pairwise(state in PRESENT for _, state in self.spans)
 
     def turn(self, call: int, state: int) -> None:
-        """From a call on it has this state."""
+        """Sets its state from a call on."""
         if self.spans and self.spans[-1][0] == call:
             self.spans.pop()
         if not self.spans or self.spans[-1][1] != state:
             self.spans.append((call, state))
 
     def intervals(self, end: int) -> list[int]:
-        """From, to, state, again from, …; the last goes to `end`."""
+        """A flat list of from, to, state for each span; the last one ends at `end`."""
         flat: list[int] = []
         for place, (start, state) in enumerate(self.spans):
             stop = self.spans[place + 1][0] if place + 1 < len(self.spans) else end
@@ -69,7 +69,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A change of a block by a commit, seen from a call on."""
+    """A change of a block by a commit, and the first call that sees it."""
 
     lane: Lane
     call: int
@@ -78,7 +78,7 @@ class Turned:
 
 
 class Lanes:
-    """The lanes of one scope. Give it each call's news in order. `missing` are the tokens of what left so far."""
+    """The lanes of one scope. `take` each call in order; `missing` are the tokens of what has left so far."""
 
     def __init__(self, price: Price) -> None:
         self.missing = 0
@@ -90,7 +90,7 @@ class Lanes:
         self._cut = 0
 
     def take(self, call: int, fresh: Sequence[tuple[Row, Change]], groups: Iterable[Group], ledger: Ledger) -> None:
-        """The difference between a call's prompt and the one before."""
+        """Adds the changes between a call's prompt and the one before."""
         touched: dict[str, None] = {}
         for row, change in fresh:
             lane = self.lanes.get(row.id)
@@ -117,9 +117,9 @@ class Lanes:
                 self._turn(lane, call, _STATE["gone"] if lane.cut else _state(lane.row, ledger.groups))
 
     def _regrouped(self, name: str, groups: Mapping[str, Group]) -> Iterator[str]:
-        """The blocks of a changed group; those of groups in it only where these got or lost a stub by it.
+        """The blocks of a changed group; those of its inner groups only if these got or lost a stub.
 
-        One around all that left before need not touch each of these blocks: that would add up to their square.
+        A group around all earlier ones need not touch each of their blocks, which would take quadratic time.
         """
         outer = groups.get(outermost(groups, name))
         has_stub = outer is not None and bool(outer.stub)
@@ -140,7 +140,7 @@ class Lanes:
         self.missing += self._absent(lane)
 
     def _absent(self, lane: Lane) -> int:
-        """The tokens of a block that are not in the prompt, but would be, had nothing left."""
+        """The tokens of a block that are missing from the prompt because it left."""
         if not (lane.counts and lane.spans) or lane.row.kind == "dashboard":
             return 0
         if lane.state == MASKED:
@@ -148,7 +148,7 @@ class Lanes:
         return 0 if lane.state in PRESENT else self._price.body(lane.row)
 
     def _cut_blocks(self, meta: Meta, fresh: Sequence[tuple[Row, Change]]) -> list[str]:
-        """The blocks that a cut took out since the last call, or that an undo brought back."""
+        """The blocks that a cut removed since the last call, or an undo brought back."""
         last = meta.cuts[-1] if meta.cuts else 0
         low, high = sorted((last, self._cut))
         between = self._cuttable[bisect_right(self._cuttable, low) : bisect_right(self._cuttable, high)]

@@ -1,4 +1,4 @@
-"""The history of a session by scope: what each commit changed, and which call of the model was the first to see it."""
+"""The history of a session by scope: what each commit changed, and the first call of the model that saw it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ctxvc.store.read.revision import PROMPT, Entry, Sent, Snapshot, sent_prompt
 from ctxvc.store.store import Store
 from ctxvc.store.verify.decoded import Contents
 
-#: Segments of the ledger that are kept decoded: a commit has few that the one before it had otherwise.
+#: Decoded segments of the ledger in memory: a commit changes few of them.
 _SEGMENTS = 32
 
 
 class Change(NamedTuple):
-    """A commit of a scope, and the rows and groups that it made or changed; a group that went has no members."""
+    """A commit of a scope, and the rows and groups that it made or changed; a removed group has no members."""
 
     entry: Entry
     meta: Meta
@@ -43,25 +43,24 @@ class Change(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The reason that was given for all of it; often empty."""
+        """The reason for the change as a whole; often empty."""
         return self.entry.trailers.get("Ctxvc-Reason", "")
 
     def bare(self) -> Change:
-        """The change without what it made: who made it, and why."""
+        """The change without rows and groups."""
         return self._replace(rows=(), groups=())
 
     def reasons(self) -> dict[str, str]:
-        """Block → the reason that was given for it alone."""
+        """Block → the reason for it alone."""
         of_blocks = (text.partition(" ") for text in self.entry.trailers.get("Ctxvc-Why", "").split("; "))
         return {block: reason for block, _, reason in of_blocks if block}
 
 
 @dataclass(slots=True)
 class Line:
-    """A scope's own commits, oldest first; `parent` is the line that it left, when `start` calls had been made.
+    """A scope's own commits, oldest first; it left the line `parent` after `start` calls.
 
-    `uncommitted` is what is acknowledged and in no commit yet, `now` where the scope stands with it; None if there is
-    none.
+    `uncommitted` are acknowledged changes that are not committed yet; `now` is the scope with them, None without any.
     """
 
     number: int
@@ -74,21 +73,21 @@ class Line:
 
     @property
     def tip(self) -> str:
-        """Its newest commit."""
+        """The newest commit."""
         return self.entries[-1].commit
 
     @property
     def all_entries(self) -> list[Entry]:
-        """Its commits and what is in none yet, oldest first."""
+        """The commits and uncommitted changes, oldest first."""
         return [*self.entries, *(change.entry for change in self.uncommitted)]
 
 
 class Call(NamedTuple):
-    """A call of the model: the change that has its reply, without its rows, None for the call that would come next;
-    the rows of the `reply`; and what was sent.
+    """A call of the model: the (bare) change with its reply, None for the call that would come next; the rows of the
+    `reply`; and the `ledger` that was sent.
 
-    `changes` are those that no call of this line had seen before, `fresh` the rows that came or changed with them,
-    each with its change, `groups` the groups.
+    `changes` are those that no earlier call of the line saw; `fresh` are the rows that they made or changed, each with
+    its change, and `groups` the groups.
     """
 
     line: Line
@@ -101,7 +100,7 @@ class Call(NamedTuple):
 
 
 class _Unseen(NamedTuple):
-    """A change of a line that no call has seen, or its last rows only. `place` counts the line's changes."""
+    """A change of a line that no call has seen, or just its last rows; `place` is its number in the line."""
 
     place: int
     change: Change
@@ -110,7 +109,7 @@ class _Unseen(NamedTuple):
 
 
 def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
-    """The scopes that the tips reach, and the line of each commit, both in the order in which they were made.
+    """The scopes that the tips reach, and the line of each commit, both in the order of the commits.
 
     Raises: Damaged.
     """
@@ -131,9 +130,9 @@ def lines(store: Store, tips: Iterable[str]) -> tuple[list[Line], list[Line]]:
 
 
 def add_waiting(line: Line, stored: StoredSession) -> None:
-    """Adds what is acknowledged of a line's scope and in no commit yet.
+    """Adds the acknowledged changes of a line's scope that are not committed yet.
 
-    The messages of the open step are one change, as they will be one commit; verbs made meanwhile come behind it.
+    The messages of the open step are one change, as they will be one commit; verbs made meanwhile come after it.
     """
     pending = stored.waiting_changes(line.name)
     if not pending:
@@ -160,10 +159,10 @@ def add_waiting(line: Line, stored: StoredSession) -> None:
 def calls(
     store: Store, own: Sequence[Line], order: Iterable[Line], newest: Sequence[Mapping[str, Row]]
 ) -> Iterator[Call]:
-    """The calls of the lines in the order in which they were made, and at last those that would come next.
+    """The calls of the lines in order, then for each line the call that would come next.
 
-    A commit is read when its turn comes, and forgotten once a call has seen it. `newest` are each line's rows as they
-    are now: a row that is the same is not kept twice. Raises: Damaged.
+    A commit is read when its turn comes, and dropped once a call has seen it. `newest` has each line's newest rows,
+    with which equal rows are shared. Raises: Damaged.
     """
     reader = _Reader(store)
     courses = [_Course(line, reader.changes(line), rows) for line, rows in zip(own, newest, strict=True)]
@@ -181,21 +180,21 @@ def calls(
 
 
 class _Course:
-    """A line as it is read, change by change: what its calls have seen so far, and what they have not."""
+    """A line, read change by change: what its calls have seen so far, and what they have not."""
 
     def __init__(self, line: Line, changes: Iterator[Change], newest: Mapping[str, Row]) -> None:
         self._line = line
         self._changes = changes
         self._newest = newest
-        self._read: dict[int, Change] = {}  # place → a change that is still to be looked at
-        self.place = 0  # of the change whose turn is next
-        self._end = 0  # of those that were read
-        self._position = 0  # of the first that no call has looked at
+        self._read: dict[int, Change] = {}  # place → a change that is still needed
+        self.place = 0  # of the next change
+        self._end = 0  # of the changes read
+        self._position = 0  # of the first change that no call has looked at
         self._unseen: list[_Unseen] = []
         self._ledger: Ledger | None = None
 
     def step(self) -> Call | None:
-        """The call that the next change has the reply of; None if it has none."""
+        """The call whose reply is in the next change; None if it has none."""
         place = self.place
         self.place += 1
         self._read_to(place + 1)
@@ -216,7 +215,7 @@ class _Course:
         return call._replace(ledger=up_to(self._ledger, sent.last)) if newest and newest.number > last else call
 
     def next_call(self) -> Call:
-        """The call that would come next, when all changes had their turn."""
+        """The call that would come next, after all changes."""
         self._look_to(self._end)
         assert self._ledger is not None
         return _call(self._line, None, self._ledger, self._unseen)
@@ -227,12 +226,12 @@ class _Course:
             self._end += 1
 
     def _single(self, row: Row) -> Row:
-        """The newest row where it is the same, so that none is there twice."""
+        """The newest row if it is equal, to share it."""
         newest = self._newest.get(row.id, row)
         return newest if newest == row else row
 
     def _look_to(self, end: int) -> None:
-        """What comes before `end` is looked at by the next call."""
+        """Lets the next call see the changes before `end`."""
         self._read_to(end)
         for place in range(self._position, min(end, self._end)):
             change = self._read[place]
@@ -245,7 +244,7 @@ class _Course:
 
 
 def _divided(unseen: Iterable[_Unseen], last: int, between: Container[int]) -> tuple[list[_Unseen], list[_Unseen]]:
-    """What a call saw whose newest block is `last`, and the rest; the changes `between` it and its reply it did not."""
+    """What a call with the newest block `last` saw, and the rest, with the changes `between` the call and its reply."""
     seen: list[_Unseen] = []
     unseen_still: list[_Unseen] = []
     for one in unseen:
@@ -284,7 +283,7 @@ def _reply(change: Change) -> tuple[Row, ...]:
 
 
 def _sent(change: Change) -> Sent | None:
-    """The prompt that a change's reply saw: as its commit says, else all that came before; None without a reply."""
+    """The prompt of a change's reply: as its commit says, else everything before; None without a reply."""
     if change.op != "step":
         return None
     replies = [row.number for row in _reply(change)]
@@ -295,7 +294,7 @@ def _sent(change: Change) -> Sent | None:
 
 
 class _Reader:
-    """Reads what a commit changed. What two commits share is decoded once."""
+    """Reads what commits changed; content that they share is decoded once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -303,19 +302,19 @@ class _Reader:
         self._contents = Contents(self._objects, segments=_SEGMENTS)
 
     def changes(self, line: Line) -> Iterator[Change]:
-        """A line's changes, each read when it is asked for; the first has all that the line began with."""
+        """A line's changes, read lazily; the first has everything that the line began with."""
         yield self._everything(line.entries[0])
         for before, entry in pairwise(line.entries):
             yield self._change(entry, before.commit)
         yield from line.uncommitted
 
     def _everything(self, entry: Entry) -> Change:
-        """All that a commit's ledger has."""
+        """The whole ledger of a commit as a change."""
         ledger = self._store.reader.ledger(entry.commit)
         return Change(entry, ledger.meta, tuple(ledger.rows()), tuple(ledger.groups.values()))
 
     def _change(self, entry: Entry, parent: str) -> Change:
-        """What differs from the parent's ledger. Raises: Damaged."""
+        """The difference from the parent's ledger. Raises: Damaged."""
         try:
             old, new = map(self._tree, (parent, entry.commit))
             meta = self._contents.meta(new[fmt.META.encode()][1])

@@ -1,4 +1,4 @@
-"""The prompts of all calls: their pieces, each once, and how each call's prompt differs from the one before."""
+"""The prompts of all calls: their distinct pieces, and the difference of each prompt from the one before."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from ctxvc.replay.measures.cost import shared_prefix
 from ctxvc.report.data import Form, Piece
 from ctxvc.report.texts import TextPool
 
-#: Characters of a text of ours from which on it is a place in the texts.
+#: The characters from which a text of ours goes into the pool.
 _LONG = 300
-#: Slots whose pieces are remembered: so many times those of the newest prompt, and some more.
+#: The slots whose pieces are cached: a multiple of those of the newest prompt, and a minimum.
 _KEPT, _KEPT_AT_LEAST = 4, 1_000
-#: What stands for a long text that the page has no room for.
+#: The text in place of a long one that the page has no room for.
 LEFT_OUT = "[left out: the page has no room for it]"
 Splice = tuple[int, int, list[int]]
 
 
 @dataclass(slots=True)
 class Prompt:
-    """The prompt of a call, by the places of its pieces, and its tokens by kind. `shared` is how many pieces it begins
-    with that the prompt of the same scope before it began with, `before` how many that one had.
+    """The prompt of a call, by the numbers of its pieces, and its tokens by kind.
+
+    It shares its first `shared` pieces with the scope's prompt before, which had `before` pieces.
     """
 
     pieces: list[int]
@@ -40,12 +41,12 @@ class Prompt:
     shared: int
     before: int
     slots: tuple[Slot, ...]
-    dropped: list[int]  # places of slots that show nothing
-    alone: list[int]  # the pieces of the others, each as it would be without its neighbours
+    dropped: list[int]  # indices of slots that show nothing
+    alone: list[int]  # the pieces of the others, each as if it had no neighbours
 
 
 class Place(NamedTuple):
-    """Where the pieces of a scope come from: its number, its bodies, their price, the places of its blocks."""
+    """The source of a scope's pieces: its number, bodies, prices, and the places of its blocks."""
 
     scope: int
     bodies: Bodies
@@ -54,7 +55,7 @@ class Place(NamedTuple):
 
 
 class Pieces:
-    """The pieces of all prompts of a page, by their places. `clean` takes the secrets out of a text."""
+    """The pieces of all prompts of a page, by number. `clean` removes the secrets from a text."""
 
     def __init__(self, pool: TextPool, clean: Callable[[str], str]) -> None:
         self.all: list[Piece] = []
@@ -63,13 +64,13 @@ class Pieces:
         self.texts: dict[int, int] = {}  # a piece → its text's number in the pool
         self._clean = clean
         self._pool = pool
-        self._sent: dict[int, Sent] = {}  # a piece whose neighbours may matter → how it is without them
+        self._sent: dict[int, Sent] = {}  # a piece whose neighbours may matter → the piece without them
         self._rare: set[int] = set()  # scopes with pieces whose neighbours may matter
         self._places: dict[tuple[object, ...], int] = {}
         self._by_slot: dict[tuple[int, int], tuple[Slot, int]] = {}
 
     def prompt(self, ledger: Ledger, place: Place, before: Prompt | None) -> Prompt:
-        """The prompt of a ledger, given the one of the same scope before it."""
+        """The prompt of a ledger; `before` is the scope's prompt before it."""
         slots = outline(ledger)
         old = before.slots if before else ()
         common = _shared(old, slots)
@@ -98,7 +99,7 @@ class Pieces:
     def _together(
         self, own: list[int], slots: Sequence[Slot], dropped: Sequence[int], render: int, place: Place
     ) -> list[int]:
-        """The pieces with those in place that are otherwise, or there at all, because of their neighbours."""
+        """The pieces of the prompt, of which some change, or are added, because of their neighbours."""
         is_rare = place.scope in self._rare or (own and self.all[own[0]].role != "user")
         if not is_rare:
             return own
@@ -138,7 +139,7 @@ class Pieces:
         return len(self.all) - 1
 
     def _piece(self, slot: Slot, ledger: Ledger, place: Place) -> int:
-        """The place of a slot's piece; -1 if nothing is sent of it."""
+        """The number of a slot's piece; -1 if nothing of it is sent."""
         cached = self._by_slot.get((place.scope, id(slot)))
         if cached is not None and cached[0] is slot:
             return cached[1]
@@ -177,7 +178,7 @@ class Pieces:
         return at
 
     def _text(self, sent: Sent, row: Row, bodies: Bodies) -> tuple[str | None, int]:
-        """What is sent where it is not the body; or its number in the pool, where it is long, else -1."""
+        """The sent text unless it is the body; of a long one the number in the pool instead, else -1."""
         text = text_of(sent.body, sent.ext, sent.extra)
         if row.present and text == text_of(bodies.body(row), row.ext, row.extra):
             return None, -1
@@ -185,7 +186,7 @@ class Pieces:
         return (text, -1) if len(text) < _LONG else (None, self._pool.add(display.encode(text)))
 
     def finished(self, places: Sequence[tuple[int, int] | None]) -> list[Piece]:
-        """The pieces, those with a long text with its place, as the pool gives them."""
+        """The pieces, in which long texts are their `places` in the pool."""
         return [
             msgspec.structs.replace(piece, text=places[self.texts[at]] or LEFT_OUT) if at in self.texts else piece
             for at, piece in enumerate(self.all)
@@ -193,16 +194,16 @@ class Pieces:
 
 
 def text_of(body: bytes, ext: str, extra: Mapping[str, Any]) -> str:
-    """A body as a person reads it: text, or what else it is."""
+    """A body as text for people, or a description of it."""
     if ext not in ("txt", "json", "bin"):
         return f"[{ext}, {display.human_bytes(len(body))}]"
     return plain_text(body, extra) if ext == "json" else display.decode(body)
 
 
 def splices(old: Sequence[int], new: Sequence[int], common: int = 0) -> list[Splice]:
-    """What makes one list of pieces of another, in order: each in the coordinates that the ones before it leave.
+    """The splices that make one list of pieces of another, in order; each has the coordinates after those before it.
 
-    At least `common` pieces are the same at their beginning.
+    At least the first `common` pieces are equal.
     """
     start = _shared(old, new, common)
     end = _shared_end(old, new, start)
@@ -224,7 +225,7 @@ def _between(old: Sequence[int], new: Sequence[int], start: int) -> list[Splice]
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of these pairs, in their order, in which the first of each rises."""
+    """The longest subsequence of these pairs with rising first values."""
     ends: list[int] = []  # the smallest end of a run of each length
     at: list[int] = []
     before: list[int] = []
@@ -245,14 +246,14 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _shared(before: Sequence[Hashable], after: Sequence[Hashable], common: int = 0) -> int:
-    """How many items two lists have in common from their beginning: at least `common`."""
+    """The number of equal items at the beginning of two lists, at least `common`."""
     if common == len(before) or before is after:
         return len(before)
     return common + shared_prefix(before[common:], after[common:])
 
 
 def _shared_end(old: Sequence[int], new: Sequence[int], start: int) -> int:
-    """How many items two lists have in common at their end, besides `start` at their beginning."""
+    """The number of equal items at the end of two lists, without the first `start`."""
     limit, count = min(len(old), len(new)) - start, 0
     while count < limit and old[-1 - count] == new[-1 - count]:
         count += 1
@@ -260,7 +261,7 @@ def _shared_end(old: Sequence[int], new: Sequence[int], start: int) -> int:
 
 
 def tokens_of(prompt: Prompt, price: Price) -> dict[str, int]:
-    """The tokens of a prompt by kind, those of the slots too that show nothing, as `status` counts them."""
+    """The tokens of a prompt by kind, as `status` counts them, with those of slots that show nothing."""
     tokens = dict(prompt.tokens)
     for slot in (prompt.slots[at] for at in prompt.dropped):
         tokens[_part(slot)] = tokens.get(_part(slot), 0) + cost_of(slot, price)

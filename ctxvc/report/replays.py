@@ -1,4 +1,4 @@
-"""The page of a replay's results: each policy at each budget, what it keeps and what it costs. Pure."""
+"""The page of a replay's results: what each policy keeps and costs at each budget. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctxvc.replay.results.totals import Totals, advice, rank, totals, visible
 from ctxvc.replay.work import Source
 from ctxvc.report import data
 
-#: Policies that are compared with the best, and differences that are shown of each pair.
+#: The most policies compared with the best, and differences shown of each pair.
 _OTHERS, _DIFFERENCES = 4, 8
 #: Standard errors on each side of a 95 % interval.
 _Z = 1.959964
@@ -23,7 +23,7 @@ _Z = 1.959964
 def replay(
     results: Sequence[Result], sources: Sequence[Source], *, title: str, created: str, version: str
 ) -> data.Replay:
-    """The page of these results. `sources` are the recordings at hand, for examples; it may lack any."""
+    """The page of these results. `sources` are the available recordings, for examples."""
     sums = totals(result for result in results if not foresees(result.policy))
     judged = sorted((total for total in sums if total.retention.all.total), key=rank)
     return data.Replay(
@@ -56,7 +56,7 @@ def _point(total: Totals, results: Sequence[Result]) -> data.Point:
 
 
 def _oracles(sums: Sequence[Totals]) -> Iterator[data.Point]:
-    """About the most that any policy could keep at each budget; it has no price."""
+    """The oracle's points: about the most that any policy could keep at each budget."""
     for budget in sorted({total.budget for total in sums}):
         best = max((total for total in sums if total.budget == budget), key=lambda total: total.oracle.all)
         if uses := best.retention.all.total:
@@ -68,7 +68,7 @@ def _oracles(sums: Sequence[Totals]) -> Iterator[data.Point]:
 
 
 def _cost(results: Sequence[Result], mean: float) -> tuple[float, float, float]:
-    """The cost of all recordings together, and its 95 % interval over recordings, by leaving out one at a time."""
+    """The relative cost of all recordings, and its 95 % interval over recordings, by the jackknife."""
     count, keep = len(results), math.fsum(result.cost.keep for result in results)
     total = math.fsum(result.cost.total + result.cost.demand for result in results)
     without_one = [
@@ -86,7 +86,7 @@ def _cost(results: Sequence[Result], mean: float) -> tuple[float, float, float]:
 def _differences(
     results: Sequence[Result], judged: Sequence[Totals], sources: Sequence[Source]
 ) -> Iterator[data.Difference]:
-    """Where the best policy and each of the next differ most, at non-trivial uses."""
+    """The largest differences between the best policy and each of the next, at non-trivial uses."""
     policies = list(dict.fromkeys(total.policy for total in judged))
     for rival in policies[1 : 1 + _OTHERS]:
         at_hand = {(source.name, source.sha256) for source in sources}
@@ -110,7 +110,7 @@ def _differences(
 
 
 def _by_recording(results: Sequence[Result], a: str, b: str) -> Iterator[data.Difference]:
-    """The recordings in which two policies differ most, without the blocks: the recordings are not at hand."""
+    """The recordings in which two policies differ most, for recordings that are not available."""
     by_run = {(run.sha256, run.conversation, run.budget, run.policy): run for run in results if run.uses}
     by_size: list[tuple[int, data.Difference]] = []
     for (sha256, conversation, budget, policy), first in by_run.items():

@@ -1,4 +1,4 @@
-"""The page of a session: its whole history, as `report.data` has it."""
+"""The page of a session: its whole history, as `report.data.Session`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from ctxvc.inspection import usage
 from ctxvc.inspection.window_percent import UNRECORDED, scaled
 from ctxvc.inspection.work import CallCost, TotalCost, call_costs, total_cost
 from ctxvc.report import data
-from ctxvc.report.expense import Expense, Sized, expenses
+from ctxvc.report.expense import Expense, Sized, Sizing, expenses, sizings
 from ctxvc.report.history import Clean, History, ScopeHistory, SentCall
 from ctxvc.report.lanes import Lane
 from ctxvc.report.lines import Change
-from ctxvc.report.sizes import Sizing, sizings
-from ctxvc.report.turns import Story
+from ctxvc.report.turns import Story, place_at
 from ctxvc.report.verdict import Figures, verdict
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.tokens import models
 from ctxvc.tokens.meter import Meter, budget_of, window_of
 
-#: Columns of a label, of a reason, of a note.
+#: The most columns of a label and a reason, and characters of a note.
 _LABEL, _REASON, _NOTE = 120, 400, 2_000
-#: A page has so many figures of a block's checksum.
+#: The digits of a block's checksum on the page.
 _SHA = 12
 
 
 class Commands(NamedTuple):
-    """What a person types: what made the page, what takes back a verb on a block (empty for none), what shows one."""
+    """The commands that make the page, that undo a verb on a block (empty for none), and that show a block."""
 
     page: str
     undo: Callable[[str, str], str]
@@ -50,10 +49,10 @@ def session(
     clean: Clean,
     live: StoredSession | None = None,
 ) -> data.Session:
-    """The page of the scopes of a session that `tips` reach, the first of which is the one in front. Raises: Damaged.
+    """The page of the scopes of a session that `tips` reach; the first tip is the current scope's. Raises: Damaged.
 
-    `created` is the time, `version` that of ctxvc; `clean` takes the secrets out of a text. With `live`, what is in no
-    commit yet is on the page too.
+    `created` is the time, `version` that of ctxvc; `clean` removes the secrets from a text. With `live`, uncommitted
+    changes are on the page too.
     """
     page = History(store, tips, meter, clean, live)
     front = next(scope for scope in page.scopes if scope.line.tip == tips[0])
@@ -86,12 +85,12 @@ def session(
         states=list(data.STATES),
         calls=calls_made,
         marks=sorted(page.marks, key=lambda mark: mark.call),
-        blocks=_blocks(page, [_place(places[number]) for number in bodies]),
+        blocks=_blocks(page, [place_at(places, number) for number in bodies]),
         causes=list(causes),
         lives=lives,
         prompts=data.Prompts(pieces=page.pieces.finished(places), deltas=page.deltas),
         scopes=[
-            _scope_data(page, scope, sized, *(-1 if number < 0 else _place(places[number]) for number in frame))
+            _scope_data(page, scope, sized, *(place_at(places, number) for number in frame))
             for scope, frame in zip(page.scopes, frames, strict=True)
         ],
         turns=story.turns,
@@ -104,7 +103,7 @@ def session(
 
 
 def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[data.Mark]]:
-    """The calls up to a commit, and what happened between them. Raises: Damaged."""
+    """The calls up to a commit, and the marks between them. Raises: Damaged."""
     page = History(store, [commit], meter, lambda text: text)
     sized = sizings(page.scopes)
     return _calls(page, sized, _expenses(page, sized)), page.marks
@@ -114,7 +113,7 @@ def calls_of(store: Store, commit: str, meter: Meter) -> tuple[data.Calls, list[
 
 
 def _frame(page: History, scope: ScopeHistory) -> tuple[int, int]:
-    """The texts of system prompt and tools, by their numbers in the pool; -1 where they are not recorded."""
+    """The numbers of system prompt and tools in the pool; -1 if not recorded."""
     values = scope.snapshot.system, scope.snapshot.tools
     system, tools = (
         "" if not value else value if isinstance(value, str) else display.decode(wire.compact(value))
@@ -191,8 +190,8 @@ def _blocks(page: History, bodies: list[data.Place]) -> data.Blocks:
 def _lives(
     page: History, front: ScopeHistory, commands: Commands, causes: dict[data.Cause, int]
 ) -> Iterator[data.Life]:
-    """What was done to the blocks. Each cause gets a place in `causes`, the same the same. A command takes back only
-    what was done in the scope in `front`, the current one.
+    """The changes of blocks. Equal causes have one place in `causes`, which is filled. Only the newest changes in the
+    current scope `front` have an undo command.
     """
     for scope in page.scopes:
         newest = {turned.lane.row.id: turned for turned in scope.lanes.turned if turned.verb != "recover"}
@@ -232,15 +231,11 @@ def _cut(
             yield data.CutBody(block=block, bytes=row.bytes, command=commands.show(name))
 
 
-def _place(place: tuple[int, int] | None) -> data.Place:
-    return -1 if place is None else place
-
-
 # --- calls and money
 
 
 def _expenses(page: History, sized: Mapping[int, Sizing]) -> list[Expense]:
-    """Of each call: its usage, whether the provider gave it, dollars, and dollars had nothing left."""
+    """The expense of each call, by number."""
     costs: dict[int, Expense] = {}
     for scope in page.scopes:
         calls = zip(scope.numbers, scope.sent, strict=True)
@@ -304,7 +299,7 @@ def _rounded(dollars: float | None) -> float | None:
 
 
 def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
-    """Why there is no cost; empty where there is one."""
+    """The reason why there is no cost; empty if there is one."""
     if any(cost is not None for _, _, cost, _ in costs) or not costs:
         return ""
     if not any(reported for _, reported, _, _ in costs):
@@ -314,7 +309,7 @@ def _cost_reason(page: History, costs: Sequence[Expense]) -> str:
 
 
 def _notes(page: History, costs: Sequence[Expense], each_call: Sequence[CallCost]) -> list[str]:
-    """What the figures do not say of themselves."""
+    """Notes on how to read the figures."""
     notes = []
     reported = sum(reported for _, reported, _, _ in costs)
     if any(cost is not None for _, _, cost, _ in costs):

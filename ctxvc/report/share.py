@@ -1,4 +1,4 @@
-"""Whether a page may be given to others: what in it looks like a secret."""
+"""Whether a page may be shared: what in it looks like a secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ctxvc.store.store import Store
 
 
 def clean_of(store: Store, session: str) -> Callable[[str], str]:
-    """What takes the secrets out of a session's texts: of one that was stored as it came; else nothing is to do."""
+    """A function that removes the secrets from a session's texts, if the session was stored with them."""
     redaction = store.redaction
     if not redaction.is_exact(session):
         return lambda text: text
@@ -36,7 +36,7 @@ def _ext(text: bytes) -> str:
 
 
 class Leak(NamedTuple):
-    """Something that looks like a secret, and the block that it is in; empty where it is in none."""
+    """Something that looks like a secret, and its block; empty if it is in none."""
 
     kind: str
     block: str
@@ -46,7 +46,7 @@ class Leak(NamedTuple):
 
 
 def leaks(page: data.Page, criteria: Criteria) -> Iterator[Leak]:
-    """What looks like a secret in a page, each place once, blocks first."""
+    """What looks like a secret in a page, each once, blocks first."""
     remainder = page
     if isinstance(page, data.Session):
         texts = unpacked(page.bodies.chunks)

@@ -1,4 +1,4 @@
-"""The texts of a page: each once, compressed in pieces, the largest left out where all are too many. Pure."""
+"""The texts of a page: each once, compressed in pieces, without the largest if they are too long. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import heapq
 import zlib
 from collections.abc import Iterable, Sequence
 
-#: Bytes of a piece before it is compressed, and of all pieces after.
+#: The bytes of a piece before compression, and the most of all pieces after it.
 PIECE = 65_536
 MOST = 2_000_000
-#: Bytes of all texts that are kept before they are compressed: few texts shrink to a twelfth.
+#: The most bytes of all texts before compression: few texts shrink to a twelfth.
 _KEPT = 12 * MOST
-#: How much of the room a first choice of texts may fill by what was estimated; less each time that it was too much.
+#: The share of the room for a first choice of texts, by the estimate; it shrinks by this factor at each retry.
 _ROOM = 0.97
 
 
-#: Between two texts, so that none reads on into the next.
+#: Separates two texts.
 _BETWEEN = b"\n"
 
 
 class TextPool:
-    """Texts by their number. What is added twice has one number. Of too much text the largest are forgotten at once."""
+    """Distinct texts by number. While they are too long in all, the largest is dropped."""
 
     def __init__(self, limit: int = _KEPT) -> None:
         self._limit = limit
@@ -32,7 +32,7 @@ class TextPool:
         self._size = 0
 
     def add(self, text: bytes) -> int:
-        """The number of a text."""
+        """Adds a text; returns its number."""
         key = hashlib.sha256(text).digest()
         number = self._numbers.setdefault(key, len(self._texts))
         if number == len(self._texts):
@@ -44,15 +44,15 @@ class TextPool:
         return number
 
     def _leave_out(self) -> None:
-        """Forgets the largest text."""
+        """Drops the largest text."""
         size, number = heapq.heappop(self._largest)
         self._texts[number] = None
         self._size += size
 
     def packed(self, limit: int = MOST) -> tuple[list[tuple[int, int] | None], list[str]]:
-        """Where each text begins and how long it is, None for those left out; and the compressed pieces in Base64.
+        """The start and length of each text, None for those left out; and the compressed pieces in Base64.
 
-        The pieces have at most `limit` bytes; the largest texts are left out, and forgotten.
+        The pieces have at most `limit` bytes before Base64; the largest texts are dropped for that.
         """
         packed = _compressed(self._texts)
         room = limit * _ROOM
@@ -71,7 +71,7 @@ class TextPool:
 
 
 def unpacked(chunks: Sequence[str]) -> bytes:
-    """All texts in a row, of the pieces that `packed` gave."""
+    """All texts in a row, from the pieces of `packed`."""
     return b"".join(zlib.decompress(base64.b64decode(piece)) for piece in chunks)
 
 

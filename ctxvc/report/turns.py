@@ -1,4 +1,4 @@
-"""The story of a session: for each turn what was asked, what was done and how it ended; and the files it changed."""
+"""The story of a session: what was asked, done and answered in each turn, and the files that it changed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ctxvc.report import data
 from ctxvc.report.call_parts import CallDetail, path_of
 from ctxvc.report.history import History, ScopeHistory
 
-#: Characters of a request, of the last words, of a path; columns of a command; the commands that a turn lists.
+#: The most characters of a request, a closing and a path; columns of a command; commands of a turn.
 _REQUEST, _CLOSING, _PATH = 400, 400, 1_000
 _LINE = 160
 _COMMANDS = 60
-#: Bytes of a request that may stand before another; bytes of a text that its first words are looked for in.
+#: The most bytes of a request before another; the bytes of a text that are searched for its first words.
 _SHORT, _HEAD = 1_000, 8_000
 _READS = frozenset({"read", "listed", "fetched"})
 #: Code between fences, a link, and marks of headings, lists and emphasis.
@@ -34,12 +34,12 @@ _MARKS = re.compile(r"^ {0,12}#{1,6} |`|\*\*", re.MULTILINE)
 _PATTERN = re.compile(r"[*?$`{]")
 _COUNTS = re.compile(r"\+(\d+) −(\d+)")
 
-#: Where the texts of a pool lie, by their numbers.
+#: The places of a pool's texts, by their numbers; None for texts left out.
 Places = Sequence[tuple[int, int] | None]
 
 
 class Story:
-    """The turns and the changed files of a history. Make it before the texts are packed: it adds the files' diffs."""
+    """The turns and changed files of a history. Made before the texts are packed, since it adds diffs to them."""
 
     def __init__(self, page: History) -> None:
         self._page = page
@@ -58,7 +58,7 @@ class Story:
             file.diff = page.add("\n".join(lines)) if lines else -1
 
     def tool_calls(self, places: Places) -> Iterator[data.ToolCall]:
-        """The calls of tools, those of a scope after another's."""
+        """The calls of tools, by scope."""
         clean = self._page.clean
         for scope in self._page.scopes:
             results = {row.parent: scope.place[row.id] for row in scope.rows if row.kind == "tool_result"}
@@ -69,28 +69,28 @@ class Story:
                         results.get(row.id, -1),
                         scope.endings.get(row.id, ""),
                         [
-                            data.CallPart(part, clean(title), _place(places, number))
+                            data.CallPart(part, clean(title), place_at(places, number))
                             for part, title, number in detail.parts
                         ],
                     )
 
     def pictures(self, places: Places) -> list[data.Picture]:
-        """The images that there is room for."""
+        """The images that the page has room for."""
         images = (
-            data.Picture(scope.place[block], media, _place(places, number))
+            data.Picture(scope.place[block], media, place_at(places, number))
             for scope in self._page.scopes
             for block, media, number in scope.pictures
         )
         return [picture for picture in images if picture.place != -1]
 
     def changed_files(self, places: Places) -> list[data.ChangedFile]:
-        """The changed files, in the order in which they were first changed."""
+        """The changed files, in the order of their first change."""
         return [
             data.ChangedFile(
                 path=self._page.clean(display.one_line(file.path, _PATH)),
                 plus=file.plus,
                 minus=file.minus,
-                diff=_place(places, file.diff),
+                diff=place_at(places, file.diff),
                 turns=file.turns,
                 deleted=file.deleted,
             )
@@ -140,7 +140,7 @@ class Story:
         )
 
     def _take_written(self, deeds: _Deeds, scope: ScopeHistory, reply: Row, output: Row) -> None:
-        """Adds a command of a host without calls: it stands in a reply's last block of code."""
+        """Adds the command of a host without tool calls: the last code block of a reply."""
         body = scope.snapshot.bodies.body
         if written := _FENCED.findall(display.decode(body(reply)[:_HEAD])):
             script = written[-1].partition("\n")[2].removesuffix("```")
@@ -155,9 +155,9 @@ class Story:
         return self._page.clean(display.fitted(display.one_line(text, 4 * _LINE), _LINE))
 
     def _request(self, scope: ScopeHistory, rows: Iterable[Row]) -> str:
-        """What a human asked in these rows, by its first words; of an image or a command's output, what it is.
+        """The beginning of what a person asked in these rows; the label of an image or a command's output.
 
-        A client puts long texts of its own before a person's: of several texts, long ones count only at the end.
+        Clients put long texts before a person's: of several texts, long ones count only at the end.
         """
         spoken = [row for row in rows if speaks(row.kind, row.role, row.origin)]
         texts = [(row, self._request_text(scope, row, _REQUEST)) for row in spoken if row.kind == "user"]
@@ -166,7 +166,7 @@ class Story:
         return " · ".join(filter(None, short)) or next((f"[{self._page.clean(row.label)}]" for row in spoken), "")
 
     def _request_text(self, scope: ScopeHistory, row: Row, width: int) -> str:
-        """A person's words in so many characters: of long ones their two ends, since a question often stands last."""
+        """A person's text in at most `width` characters; of a long one both ends, since questions often come last."""
         if row.ext != "txt":
             return self._page.clean(row.label)
         text = display.decode(scope.snapshot.bodies.body(row))
@@ -177,7 +177,7 @@ class Story:
         return self._page.clean(f"{display.one_line(head, width - len(tail) - 1)} {tail}".rstrip())
 
     def _closing(self, scope: ScopeHistory, row: Row) -> str:
-        """How a model's words begin, on one line, without marks of Markdown."""
+        """The beginning of a model's text, on one line, without Markdown."""
         if row.ext != "txt":
             return self._page.clean(row.label)
         text = _FENCED.sub(" … ", display.decode(scope.snapshot.bodies.body(row)[:_HEAD]))
@@ -185,7 +185,7 @@ class Story:
         return self._page.clean(display.one_line(caption.plain(display.one_line(text, 2 * _CLOSING)), _CLOSING))
 
     def _place_of(self, path: str, *, deleted: bool) -> int:
-        """The place of a changed file among all of them."""
+        """The number of a changed file; adds it if it is new."""
         file = self._files.setdefault(path, _File(path, len(self._files)))
         file.deleted = deleted
         return file.place
@@ -193,7 +193,7 @@ class Story:
 
 @dataclass(slots=True)
 class _File:
-    """A changed file; `diff` is the number of its text, -1 where no edit of it can be read."""
+    """A changed file; `diff` is the number of its text, -1 if no edit can be read."""
 
     path: str
     place: int
@@ -205,7 +205,7 @@ class _File:
 
 
 class _Deeds:
-    """What the calls of a turn did, put together. `commands` are lines with how each run of them ended."""
+    """What the calls of a turn did. `commands` maps each line to the endings of its runs."""
 
     def __init__(self, place_of: Callable[..., int], scope: ScopeHistory) -> None:
         self._place_of, self._scope = place_of, scope
@@ -249,15 +249,16 @@ class _Deeds:
 
 
 def _is_file(path: str, folder: str) -> bool:
-    """Whether a changed file counts and is one, not a pattern of a shell."""
+    """Whether a path is a file that counts as work, and no shell pattern."""
     return is_work(path, folder) and not _PATTERN.search(path)
 
 
 def _numbers(detail: str) -> tuple[int, int]:
-    """The lines that a fact says were added and removed: `+3 −1`."""
+    """The added and removed lines in a fact's detail, such as `+3 −1`."""
     match = _COUNTS.fullmatch(detail)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _place(places: Places, number: int) -> data.Place:
+def place_at(places: Places, number: int) -> data.Place:
+    """The place of a text by its number, -1 for none."""
     return -1 if number < 0 else places[number] or -1

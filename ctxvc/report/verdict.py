@@ -1,4 +1,4 @@
-"""What happened in a session, in a sentence and six numbers. Pure."""
+"""A session in a sentence and six numbers. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ctxvc.report.data import Number, Verdict
 
 
 class Figures(NamedTuple):
-    """What there is to say of a session. `peak` is the size of the largest prompt, `by_provider` or
-    estimated, of which `unrecorded` tokens are not in the store. `departed` and `recovered` are blocks, `tokens_left`
-    those of the blocks that left; `withheld` are those of them that were not even shown when they came. `cost` is in
-    dollars, None where no price is known, and would be so many `times` as much had nothing left; `assumed`: the window
-    is that of most models, as nothing tells it; `recorded`: the session was imported.
+    """The figures of a session.
+
+    `peak` is the size of the largest prompt, counted `by_provider` or estimated; `unrecorded` tokens of it are not in
+    the store. `departed` and `recovered` are blocks, `tokens_left` the tokens of departed ones, `withheld` those too
+    large to be shown at all. `cost` is in dollars, None without a price, and would be `times` as much had nothing left.
+    `assumed`: the window is unknown, and that of most models. `recorded`: the session was imported.
     """
 
     calls: int
@@ -71,11 +72,7 @@ def _sentence(figures: Figures) -> str:
         departure += f", of which {figures.withheld:,} {were} too large to be shown at all"
     if figures.compactions:
         departure += f", in {_plural(figures.compactions, 'compaction')}" if figures.recorded else ""
-    sentences.append(
-        f"{departure}; {figures.recovered or 'none'} came back."
-        if figures.recovered
-        else f"{departure}; none came back."
-    )
+    sentences.append(f"{departure}; {figures.recovered or 'none'} came back.")
     if figures.cost is not None and figures.times >= 1.05:
         sentences.append(f"Without that, it would have cost {figures.times:.1f} times as much.")
     return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Appending to a session: messages as the Messages API has them are numbered, admitted, and appended."""
+"""Appending to a session: Messages API messages are numbered, admitted and appended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ctxvc.core.ledger.numbering import Entry, is_human, speaks
 from ctxvc.core.plan import admission, timing
 from ctxvc.core.prompt import cut, tag
 from ctxvc.core.prompt.request import request
-from ctxvc.core.prompt.stub import arguments
 from ctxvc.core.recording.usage import counts
 from ctxvc.core.view.view import View
 from ctxvc.errors import BadInput
@@ -26,14 +25,14 @@ from ctxvc.store.log.transaction import AdmittedEntry, Attachment, Transaction
 from ctxvc.store.read import operations, revision
 from ctxvc.store.read.revision import Sent
 
-#: Reasons for the end of a complete reply. Any other is noted at its last block, since a later continuation needs it.
+#: Stop reasons of a complete reply. Any other is recorded on its last block, since a continuation needs it.
 _COMPLETE = frozenset({"end_turn", "stop_sequence", "tool_use"})
 
 
 def message(raw: Mapping[str, Any], origin: Origin) -> Message:
-    """A message of the Messages API, a request's or a reply's; the content of a result may also be a tool's bytes.
+    """A message of the Messages API, from a request or a reply; a result's content may also be a tool's bytes.
 
-    Raises: BadInput.
+    Raises: BadInput if `raw` is not one.
     """
     role, content = (raw.get("role"), raw.get("content")) if isinstance(raw, Mapping) else (None, None)
     if role not in ("user", "assistant", "system") or not isinstance(content, str | list):
@@ -56,16 +55,16 @@ def message(raw: Mapping[str, Any], origin: Origin) -> Message:
 
 
 def _ended(part: Part, stop: object) -> Part:
-    """The last part of a reply, with the reason for the reply's end if it is incomplete."""
+    """The last part of a reply, with the stop reason if the reply is incomplete."""
     if not isinstance(stop, str) or stop in _COMPLETE:
         return part
     return msgspec.structs.replace(part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), "stop": stop}})
 
 
 def stopped(ledger: Ledger) -> str:
-    """The provider's reason for the end of the newest reply if that is incomplete.
+    """The provider's stop reason for the newest reply if that reply is incomplete, else empty.
 
-    Empty for any other, and if a message has come since, dashboards aside.
+    Also empty if a message other than a dashboard has come since.
     """
     newest = next((row for row in ledger.backwards() if row.kind != "dashboard"), None)
     stop = wire.own_metadata(newest.extra).get("stop") if newest and newest.role == "assistant" else None
@@ -73,7 +72,7 @@ def stopped(ledger: Ledger) -> str:
 
 
 def usage(reply: Mapping[str, Any]) -> dict[str, int]:
-    """The provider's token counts for the call of a reply, given as a dictionary or as a client's object."""
+    """The token counts that the provider reports with a reply, as a dictionary or as a client library's object."""
     reported = reply.get("usage")
     to_dict = getattr(reported, "model_dump", None)
     return counts(to_dict() if to_dict else reported)
@@ -86,7 +85,7 @@ def _part(block: Any, role: Role, maker: Origin) -> Part:
             return msgspec.structs.replace(empty, body=output, ext=wire.text_ext(output))
         case {"type": "tool_result"}:
             return wire.part(block, role, "tool")
-        case {"type": "tool_use", "input": str(text)}:  # what the model wrote is no object; it stays as it was written
+        case {"type": "tool_use", "input": str(text)}:  # the model wrote no valid object: kept as written
             return wire.part(block, role, maker, input_bytes=display.encode(text))
         case _:
             return wire.part(block, role, maker)
@@ -101,19 +100,19 @@ def append(
     make_room: Callable[[int], object] | None = None,
     attached: Attachment | None = None,
 ) -> list[str]:
-    """Numbers the messages, admits their entries, and appends these, as one record; returns the new blocks' ids.
+    """Numbers, admits and appends the messages as one record; returns the new blocks' ids.
 
-    `previews` gives, by call, the text that the model sees of a result; `spare` tokens stay free beside the results.
-    All is done under the session's lock, so that an entry is weighed against the very ledger that it joins. Where
-    results would be withheld for lack of room, nothing is added at first: `make_room` gets the counted tokens that come
-    in, and then they are admitted as the prompt is. `attached` goes with the reply among the messages, else with the
-    first of them. Raises: CtxvcError; then nothing was added.
+    `previews` maps a call to the text that the model sees of its result; `spare` tokens stay free beside the results.
+    All of it happens under the session's lock, so that an entry is weighed against the ledger it joins. If results
+    would be withheld for lack of room, `make_room` is first called with the counted tokens that come in; then they are
+    admitted into whatever room there is. `attached` is recorded with the reply, or with the first message if there is
+    no reply. Raises: CtxvcError; nothing is added then.
     """
     stored = context.stored
     messages, previews = stored.redacted_messages(messages), stored.redacted(previews)
     if make_room:
-        # A removal is a record of its own, which another writer may precede and a crash may leave behind alone. Either
-        # way the session is valid, and what did not fit comes back by itself.
+        # A removal is a separate record: another writer may get in before it, and a crash may leave it alone. Either
+        # way the session is valid, and a result that did not fit comes back by itself.
         ids, incoming = _appended(context, messages, previews, spare, attached, all_or_none=True)
         if not incoming:
             return ids
@@ -131,10 +130,10 @@ def _appended(
     *,
     all_or_none: bool = False,
 ) -> tuple[list[str], int]:
-    """The new blocks' ids, and 0.
+    """Returns the new blocks' ids, and 0.
 
-    With `all_or_none`, nothing is added where something would be withheld for lack of room: then no ids, and the
-    counted tokens of what comes in.
+    With `all_or_none`, nothing is added if a result would be withheld for lack of room: then returns no ids, and the
+    counted tokens of the messages.
     """
     stored, sent = context.stored, dict(context.sent)
     ids: list[str] = []
@@ -164,7 +163,7 @@ def _appended(
 
 
 class _Admitted(NamedTuple):
-    """An entry as it is recorded, and what `admission.Admitted` says of its tokens."""
+    """An entry to record, with the token counts of `admission.Admitted`."""
 
     entry: AdmittedEntry
     total: int = 0
@@ -180,11 +179,11 @@ def admit(
     batch: int,
     spare: int = 0,
 ) -> _Admitted:
-    """The entry as it is recorded on top of `ledger`. Pure: it changes states of rows, and no body.
+    """The entry to record on top of `ledger`. Pure; changes states of rows, never a body.
 
-    The first message of a human is pinned, a turn begins with a cut where one pays, and `texts` are admitted or blocked
-    by their cost in `view` (None if no cost decides anything), with `spare` tokens beside them. `previews` replaces a
-    result's preview, by its call; if all results together cost more than `batch` tokens, the largest are previewed.
+    A human's first message is pinned, a turn begins with a cut where one pays, and `texts` are admitted or blocked by
+    their cost in `view` (None if no cost matters), keeping `spare` tokens free. `previews` maps a call to its result's
+    preview; if the results together cost more than `batch` tokens, the largest are previewed.
     """
     meta: dict[str, Any] = {}
     rows = entry.rows
@@ -195,18 +194,17 @@ def admit(
         if rows[0].turn > ledger.meta.counters.turn:
             newest = newest_rendering(ledger.meta)
             imported = ledger.meta.source is not None and ledger.meta.source.units > 0
-            first = imported and not tag.any_tag(ledger)  # the first turn under our hand
+            first = imported and not tag.any_tag(ledger)  # the first turn that we manage
             due = bool(newest) or first
             cuts = timing.cuts_at_turn(view) if view and not due else cut.at_turn(ledger, due=due)
             meta |= {"cuts": cuts, **newest}
     if view is not None:
-        weighed = any(row.kind == "tool_result" for row in rows)  # all else comes in, whatever room there is
+        weighed = any(row.kind == "tool_result" for row in rows)  # anything else is admitted, whatever room there is
         admitted = admission.admit(
             view,
             rows,
             texts,
             view.counted if weighed else 0,
-            calls={row.id: arguments(ledger.get(row.parent) if row.parent else None) for row in rows},
             replacements={
                 row.id: previews[row.call] for row in rows if row.kind == "tool_result" and row.call in previews
             },
@@ -227,7 +225,7 @@ def _with_tags(
     view: View | None,
     bodies: Mapping[tuple[str, str], bytes],
 ) -> AdmittedEntry:
-    """The entry with the tags of its results, which are sent for the first time with the next request."""
+    """The entry with tags on its results, which the next request sends for the first time."""
     entry = admitted.entry
     results = [row for row in entry.rows if row.kind == "tool_result"]
     if not results:
@@ -239,9 +237,9 @@ def _with_tags(
 
 
 def _decides(ledger: Ledger, entry: Entry) -> bool:
-    """Whether a cost decides how the entry is recorded: then its texts and the prompt are counted.
+    """Whether cost decides how the entry is recorded, so that its texts and the prompt must be counted now.
 
-    Any other text waits for the request that needs its count.
+    Any other text is counted by the request that needs its count.
     """
     if any(row.kind == "tool_result" or admission.may_be_huge(row) for row in entry.rows):
         return True
@@ -257,10 +255,10 @@ def _texts(entry: Entry) -> dict[str, str]:
 def _with_proof(
     context: Context, transaction: Transaction, requests: dict[str, Sent], scope: str, admitted: AdmittedEntry
 ) -> AdmittedEntry:
-    """The entry; a reply's with a trailer on the prompt that it saw, which is taken from `requests`.
+    """The entry; a reply's with a trailer for the prompt that it saw, which is removed from `requests`.
 
-    Where the scope changed between the call and the reply, the trailer names the commit that renders what was sent; it
-    is left out where none does.
+    If the scope changed between the call and the reply, the trailer names the commit that renders the sent prompt;
+    if no commit does, there is no trailer.
     """
     is_reply = any(row.role == "assistant" for row in admitted.entry.rows)
     sent = requests.pop(scope, None) if is_reply else None
@@ -271,7 +269,7 @@ def _with_proof(
 
 
 def _checked(context: Context, transaction: Transaction, step: int, sent: Sent, requested: Ledger) -> Sent | None:
-    """The record of the prompt that the reply of `step` saw, with the commit that renders it; None if none does."""
+    """The record of the prompt that the reply of `step` saw, naming the commit that renders it; None if none does."""
     scope, between = requested.meta.scope, 0
     snapshot = revision.now(context.stored, scope)
 

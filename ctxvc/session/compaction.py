@@ -1,6 +1,6 @@
-"""A compaction that a host asks for: its messages in, the messages of a smaller prompt out, and the plan between them.
+"""Compactions for a host: its messages in, the messages of a smaller prompt out, and the plan between them.
 
-Nothing is changed here: the plan is committed once the host has installed what it was given.
+Nothing changes here: the plan is committed once the host has installed the new messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ctxvc.errors import Refused
 from ctxvc.policies.run import actor_name, ask_plan, ask_relief
 from ctxvc.session.session import Session
 
-#: The words of a focus: with a fewest number of letters, and none that stands everywhere.
+#: Words of a focus: of at least `_SHORTEST` characters, and not common ones.
 _WORD = re.compile(r"[\w./-]+")
 _SHORTEST = 3
 _COMMON = frozenset({
@@ -36,21 +36,21 @@ _COMMON = frozenset({
     "not", "but", "how", "why", "when", "which", "who", "its", "our", "you", "your", "into", "everything", "anything",
     "please", "focus", "remember", "important",
 })  # fmt: skip
-#: The share of the target that blocks in the focus may keep.
+#: The share of the target that blocks in the focus may take up.
 _FOCUS = 0.5
-#: A compaction that leaves more than this share of the prompt would be asked for again at once.
+#: After a compaction that keeps more than this share of the prompt, the host would ask for the next at once.
 _MOST = 0.9
-#: Attempts at a target, each with what the one before left too much, and how near is near enough.
+#: Attempts to reach a target, each lowering the aim by the last one's excess, and the factor that is near enough.
 _ATTEMPTS = 3
 _NEAR = 1.02
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A compaction as it would be: the messages for the host, and the rehearsal whose commit makes it true here.
+    """A proposed compaction: the messages for the host, and the rehearsal to commit here.
 
-    `before`, `after` and `target` are tokens of the whole prompt as the provider counts them; `changes` is whether the
-    messages are others than the host's.
+    `before`, `after` and `target` are tokens of the whole prompt as the provider counts them; `changes` says whether
+    the messages differ from the host's.
     """
 
     messages: Sequence[HostMessage]
@@ -62,7 +62,7 @@ class Compaction:
 
     @property
     def archived(self) -> int:
-        """The number of blocks that leave."""
+        """The number of blocks that leave the prompt."""
         return sum(not row.present for row in self.rehearsal.rows)
 
 
@@ -78,15 +78,15 @@ def compaction(
     absent: Collection[str] = (),
     manual: bool = False,
 ) -> Compaction:
-    """The compaction of a host's messages to `target` tokens; by default to as many as cost no more than its summary.
+    """The compaction of a host's messages to `target` tokens; by default to a size that costs no more than its summary.
 
-    Blocks with a word of `focus` stay as far as half the target goes, files that `protect` names always. `former` are
-    stubs that the host was given before and `absent` the blocks that had left then: what is in the prompt again since
-    comes back. A `manual` one is made for however little.
+    Blocks that contain a word of `focus` stay, up to half the target; files matching `protect` always stay. `former`
+    are stubs that the host was given before, and `absent` the blocks that had left then: those that are in the prompt
+    again come back. A `manual` compaction is made however little it frees.
     Raises: Refused if there is too little to gain; BadPolicy.
     """
     redactor = session.store.redaction.of(session.name)
-    stored = functools.cache(redactor.text) if redactor else str  # asked twice of each text
+    stored = functools.cache(redactor.text) if redactor else str  # called twice with each text
     shows = match(messages, session.ledger(), session.stored.body, stored, former)
     view, bodies, new = _with_unknown(session, messages, shows)
     ledger = view.ledger
@@ -120,8 +120,9 @@ def _content(message: HostMessage) -> tuple[object, ...]:
 def _with_unknown(
     session: Session, messages: Sequence[HostMessage], shows: Match
 ) -> tuple[View, Bodies, frozenset[str]]:
-    """The view with what the store lacks, as if it were recorded already: the newest step is often not in the host's
-    transcript yet. With the readers of all bodies, and the blocks that are not there."""
+    """The view, the readers of all bodies, and the blocks that the store lacks.
+
+    The view has those blocks as if they were recorded: the newest step is often not in the host's transcript yet."""
     rows, own = ahead(session.ledger(), messages, shows) if shows.unknown else ((), {})
     usual = session.bodies()
     if not rows:
@@ -135,9 +136,9 @@ def _with_unknown(
 
 
 def _there_after_all(ledger: Ledger, shows: Match) -> tuple[Action, ...]:
-    """The actions that put back blocks of the host's prompt that were recorded as dropped.
+    """The action that restores blocks which are recorded as dropped by the host but are in its prompt.
 
-    What a person, an agent or a policy took out since is to leave the host's prompt now.
+    Blocks that a person, an agent or a policy removed are to leave the host's prompt now.
     """
     rows = (ledger[block] for place in shows.places if place.shows == "whole" for block in place.blocks)
     absent = tuple(row.id for row in rows if not row.present and row.removed_by.startswith(("host", "plugin:")))
@@ -152,11 +153,12 @@ def planned(
     staying: frozenset[str] = frozenset(),
     first: tuple[Action, ...] = (),
 ) -> Rehearsal:
-    """The plan of a policy for that target behind its `first` actions, tried, where `full` is the ledger behind those.
-    What stays is not offered to it."""
+    """The rehearsal of `first` and then a policy's plan for `target`; `full` is the ledger after `first`.
+
+    The blocks in `staying` are not offered to the policy."""
     offered = replace(view, ledger=_pinned(full, staying))
     makes_room = type(policy).relief is not Policy.relief
-    # A policy that says what leaves first is asked for as much as is needed; another for its plan, and then for more.
+    # A policy with its own relief is asked for as much as is needed; any other for its plan, and then for more.
     plan = Plan(actions=(), actor=actor_name(policy)) if makes_room else ask_plan(policy, offered)
     plan = msgspec.structs.replace(plan, actions=(*first, *plan.actions), later=())
     rehearsal = rehearse(view, plan, roll_up=True) if plan.actions else None
@@ -177,19 +179,19 @@ def planned(
 
 
 def _pinned(ledger: Ledger, blocks: Collection[str]) -> Ledger:
-    """The ledger in which these blocks are pinned, as far as they are visible."""
+    """The ledger with those of the blocks that are visible pinned."""
     rows = [row for block in blocks if (row := ledger.get(block)) and row.state == "visible"]
     return ledger.with_rows([msgspec.structs.replace(row, state="pinned") for row in rows])
 
 
 def focus_words(text: str) -> tuple[str, ...]:
-    """The words of a text that tell what it is about, short and common ones left out."""
+    """The distinct words of a text, without short and common ones."""
     candidates = (word.strip("./-") for word in _WORD.findall(text))
     return tuple(dict.fromkeys(word for word in candidates if len(word) >= _SHORTEST and word.lower() not in _COMMON))
 
 
 def _focused(view: View, text: str, target: int) -> frozenset[str]:
-    """The newest blocks in which a word of the text stands, with the other halves of their pairs."""
+    """The newest blocks that contain a word of the text, each call with its result."""
     subjects = focus_words(text)
     if not subjects:
         return frozenset()
@@ -208,7 +210,7 @@ def _focused(view: View, text: str, target: int) -> frozenset[str]:
 
 
 def _protected(view: View, globs: Sequence[str]) -> frozenset[str]:
-    """The calls on files that one of the patterns names, with their results."""
+    """The calls on files that match one of the patterns, with their results."""
     if not globs:
         return frozenset()
     rows = [row for row in view.ledger.rows() if row.state == "visible" and row.call]
@@ -222,6 +224,6 @@ def _names_one(call: Row, globs: Sequence[str]) -> bool:
 
 
 def _masked_media(before: Ledger, after: Ledger) -> list[Row]:
-    """The images and documents that the host could not take back, as they are now."""
+    """The current rows of images and documents that the host could not take back."""
     masked = (row for row in after.rows() if row.state == "masked" and row.removed_by == "host")
     return [row for row in masked if before[row.id].state != "masked"]

@@ -1,4 +1,4 @@
-"""The state of a session: the stored session, its blocks' costs, and the record of a change of the prompt."""
+"""The state of a session: the stored session, its blocks' costs, and how a change of the prompt is recorded."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from ctxvc.store.read.revision import Sent
 from ctxvc.tokens import calibration, models, prompt_size
 from ctxvc.tokens.meter import Meter, Prices, budget_of
 
-#: The operation of a plan with several verbs; the blocks and verbs that its commit's subject names at most, and the
-#: columns that a reason has there at least.
+#: The operation of a plan with several verbs; the most blocks and verbs that its commit's subject names, and the
+#: fewest columns for a reason there.
 _MIXED = "plan"
 _MOST_NAMED = 3
 _LEAST_REASON = 12
 _MOST_VERBS = 4
-#: Operations that leave the prompt as it is, and so make no cut.
+#: Operations that leave the prompt unchanged, and so make no cut.
 _NO_EDIT = frozenset({"pin", "unpin"})
-#: Blocks that a commit's trailer names at most.
+#: The most blocks that a commit's trailer names.
 _MOST_TOUCHED = 200
-#: Characters of the reason for which a block left.
+#: The most characters of the reason for which a block left.
 _WHY = 120
-#: Bytes of bodies that are cached in memory.
+#: The most bytes of bodies cached in memory.
 _CACHE_BYTES = 64 << 20
-#: A session without a policy shows people's table.
+#: A session without a policy shows the full dashboard.
 _NO_POLICY = Terms(board="full")
 _Changed = TypeVar("_Changed")
 
@@ -64,7 +64,7 @@ class Context:
         self.store = stored.store
         self.actor = actor
         self.meter = meter or Meter(self.store, stored.ledger().meta.tokenizer)
-        #: When the last request was made, by `now`; None before the first.
+        #: The time of the last request, on the clock `now`; None before the first.
         self.called: float | None = None
         #: Whether the prompt has changed since this was last set to False.
         self.changed = False
@@ -74,17 +74,17 @@ class Context:
         self.sent: dict[str, Sent] = {}
         #: scope → its ledger when the last request was made: the prefix that the provider has cached.
         self.requested: dict[str, Ledger] = {}
-        #: scope → the moment of that request: what came later is counted from there.
+        #: scope → the moment of that request, from which later operations are counted.
         self.requested_at: dict[str, Place] = {}
         self.now = now
-        #: The session's policy, which is asked for its terms.
+        #: The session's policy, which sets the terms.
         self.policy: Policy | None = None
-        self._terms: tuple[int, Terms] | None = None  # a window, and the policy's terms in it
+        self._terms: tuple[int, Terms] | None = None  # a window, and the policy's terms in that window
         self._prices: dict[str, tuple[str, Prices]] = {}  # scope → the model that counts, and its prices
         self._counted: dict[str, Ledger] = {}  # scope → the ledger whose prompt is counted
         self._bodies: tuple[str, Bodies] | None = None  # a scope, and access to its bodies
         self._overhead: dict[str, int] = {}
-        self._recorded: dict[str, tuple[int, int]] = {}  # scope → the calibration that its recording shows
+        self._recorded: dict[str, tuple[int, int]] = {}  # scope → the calibration derived from its recording
         self._dashboard: tuple[Ledger, Dashboard] | None = None  # a ledger and its dashboard
         self._read_bodies: dict[tuple[str, str], bytes] = {}  # bodies by checksum and suffix
         self._size = 0
@@ -94,13 +94,14 @@ class Context:
         return self.stored.scope
 
     def resume(self) -> None:
-        """Takes the scope's newest commit for the last call, so that views know of a pause between processes."""
+        """Takes the time of the scope's newest commit as that of the last call, so that views see pauses between
+        processes."""
         changed = self.store.commit(self.stored.tip()).author.time
         self.called = self.now() - max(0.0, clock.time() - changed)
 
     @property
     def terms(self) -> Terms:
-        """The terms of the session's policy in the window that the session has now."""
+        """The terms of the session's policy in the current window."""
         if self.policy is None:
             return _NO_POLICY
         window = budget_of(self.ledger()).window
@@ -117,10 +118,10 @@ class Context:
         rows: Iterable[Row] = (),
         bodies: Mapping[tuple[str, str], bytes] = {},
     ) -> View:
-        """The view of the prompt now, or of a transaction's `ledger`.
+        """The view of the current prompt, or of a transaction's `ledger`.
 
-        `rows` that are not in it yet are counted with it, in one pass. `bodies` are those of the transaction, by block
-        and suffix, which the store has only after the acknowledgement.
+        `rows` that are not in the ledger yet are counted in the same pass. `bodies` are the transaction's, by block and
+        suffix; the store has them only after the acknowledgement.
         """
         ledger = self.ledger() if ledger is None else ledger
         scope = ledger.meta.scope
@@ -178,7 +179,7 @@ class Context:
         return self._dashboard[1]
 
     def bodies(self) -> Bodies:
-        """The bodies of the current scope, cached up to a bound, since the next request mostly repeats this one."""
+        """The bodies of the current scope, cached up to a bound, since each request mostly repeats the one before."""
         scope = self.scope
         if self._bodies is None or self._bodies[0] != scope:
             bodies = Bodies(
@@ -212,7 +213,7 @@ class Context:
 
     def _stored_bytes(self, row: Row, suffix: str, scope: str) -> bytes:
         if scope not in self.stored.scopes():
-            # A scope that begins in the running append: the rows that it inherits are in an existing one.
+            # A scope that begins in the current append: an existing scope has the rows that it inherits.
             def holds(ledger: Ledger) -> bool:
                 own = ledger.get(row.id)
                 return own is not None and own.sha256 == row.sha256
@@ -226,22 +227,22 @@ class Context:
         return self._overhead[scope]
 
     def framed(self, system: Any, tools: Any) -> None:
-        """From now on prompts of the scope are counted with these, which may not be recorded yet."""
+        """Counts the scope's prompts with this system prompt and these tools from now on, recorded or not."""
         self._overhead[self.scope] = sum(self.meter.frame(system, tools, self.ledger().meta.model))
 
     # --- changes
 
     def commit(self, rehearsal: Rehearsal, trailers: Mapping[str, str] | None = None, *, relieves: bool = True) -> None:
-        """Commits a rehearsal, as one commit; does nothing if it changes nothing. Raises: Conflict.
+        """Commits a rehearsal as one commit, or nothing if the rehearsal changes nothing. Raises: Conflict.
 
-        If it `relieves`, freed tokens end overflow mode. `trailers` are more than those of every such commit.
+        If it `relieves`, freed tokens end overflow mode. `trailers` are added to the usual ones.
         """
         if rehearsal:
             subject = _subject(rehearsal, self.ledger())
             self.record(rehearsal, subject, _op(rehearsal), trailers, relieves=relieves)
 
     def on_newest(self, change: Callable[[], _Changed]) -> _Changed:
-        """The result of `change` on the newest state, tried again if another writer came between. Raises: Conflict."""
+        """The result of `change` on the newest state, retried once if another writer interferes. Raises: Conflict."""
         self.stored.refresh()
         try:
             return change()
@@ -279,7 +280,7 @@ class Context:
     def edited(self, rehearsal: Rehearsal, *, relieves: bool = True) -> dict[str, Any]:
         """The fields of `ctxvc.json` that change with a hard edit: a cut, and the end of overflow if it relieves."""
         meta = self.ledger().meta
-        # The prefix breaks here anyway, so everything bound to it leaves now, once, and results get their tags.
+        # The prefix breaks here anyway, so everything bound to it leaves now, and results get their tags.
         fields = {
             **hard_edit(rehearsal.after.with_meta(meta)),
             "refused": 0 if relieves and rehearsal.freed > 0 else meta.refused,
@@ -287,12 +288,12 @@ class Context:
         return {name: value for name, value in fields.items() if value != getattr(meta, name)}
 
     def tokens_after(self, rehearsal: Rehearsal) -> int:
-        """The tokens of the whole prompt as we count them, once `rehearsal` is committed, with its cut."""
+        """The counted tokens of the whole prompt after the commit of `rehearsal`, with its cut."""
         after = cuts.with_cut(rehearsal.after) if rehearsal and _op(rehearsal) not in _NO_EDIT else rehearsal.after
         return self._overhead_tokens(self.scope) + measure(after, self.prices())
 
     def record_ask(self, actor: str, trailers: Mapping[str, str] | None = None) -> None:
-        """Records that a policy asked a model, once for each new block, or each time if `trailers` have the usage."""
+        """Records that a policy asked a model; without `trailers`, only if there are new blocks since the last time."""
         number = self.ledger().meta.counters.block
         if trailers or number != self.ledger().meta.asked:
             self.stored.change(
@@ -300,10 +301,10 @@ class Context:
             )
 
     def cut(self, why: str, dashboards: Iterable[Row] = ()) -> None:
-        """Removes thinking and dashboards from before the newest reply; does nothing if there are none.
+        """Removes thinking and dashboards before the newest reply; does nothing if there are none.
 
-        Those of `dashboards` after that reply leave too, since no thinking is bound to them. A cut has one place, and
-        after the reply it would take the reply's own thinking, so each of these is pruned.
+        Those of `dashboards` after that reply leave too, since no thinking is bound to them. They are pruned one by
+        one: a cut has one place, and after the reply it would remove the reply's own thinking.
         """
         ledger = self.ledger()
         new_cuts = cuts.before_reply(ledger)
@@ -315,7 +316,7 @@ class Context:
             self.stored.change(subject=f"cut: {why}", op="cut", actor="guard", rows=rows, meta=fields)
 
     def calibration(self, ledger: Ledger) -> tuple[int, int]:
-        """How the provider's counts follow ours; an imported scope's, until it has its own, as its recording shows."""
+        """How to get the provider's counts from ours; an imported scope without its own takes its recording's."""
         if not prompt_size.is_uncalibrated(ledger.meta):
             return ledger.meta.calibration
         scope = ledger.meta.scope
@@ -326,17 +327,17 @@ class Context:
 
     @property
     def guesses(self) -> bool:
-        """Whether the provider's counts are assumed to be the worst, as nothing was reported of this model yet."""
+        """Whether the calibration is a worst-case guess, since no usage of this model has been reported yet."""
         return calibration.is_guess(self.ledger().meta.calibration)
 
     def start(self, ledger: Ledger | None = None) -> tuple[int, int]:
-        """The calibration before anything was reported: by the model and window of now, or of `ledger`."""
+        """The calibration before any usage is reported, for the current model and window or those of `ledger`."""
         ledger = self.ledger() if ledger is None else ledger
         a_milli, b = calibration.initial(ledger.meta.model, budget_of(ledger).window)
         return a_milli, b
 
     def tag(self) -> bool:
-        """Gives the results their tags that are due one before the next call; whether there were any."""
+        """Tags the results that are due a tag before the next call; returns whether there were any."""
         rows = list(self.tagged(tags.due(self.ledger()), self.view(), self.bodies().body))
         if not rows:
             return False
@@ -344,24 +345,24 @@ class Context:
         try:
             self.stored.change(subject=f"tag {which}", op="tag", actor="guard", rows=rows)
         except Conflict:
-            self.stored.refresh()  # another writer was here: what is due now is looked for again
+            self.stored.refresh()  # another writer was first: the caller looks again for results that are due
         return True
 
     def tagged(self, rows: Iterable[Row], view: View, body: Callable[[Row], bytes]) -> Iterator[Row]:
-        """Those of `rows` that get a tag in a prompt of this view, with it."""
+        """Those of `rows` that get a tag in a prompt of this view, with that tag."""
         if not self.tags or view.ledger.meta.render < tags.SINCE:
             return iter(())
         return tags.tagged(rows, view.ledger, count=view.price.body, estimate=view.part, body=body)
 
     def set(self, fields: Mapping[str, Any]) -> None:
-        """Sets the fields of `ctxvc.json` that differ; does nothing if none does."""
+        """Sets those fields of `ctxvc.json` that differ; commits nothing if none does."""
         settings, new = self._settings(fields)
         if new:
             changes = ", ".join(f"{name} {_in_words(name, value)}" for name, value in sorted(settings.items()))
             self.stored.change(subject=f"settings: {changes}", op="settings", actor=self.actor, meta=new)
 
     def under(self, fields: Mapping[str, Any]) -> View:
-        """The view of the prompt as it would be once these fields are set. Nothing is written."""
+        """The view of the prompt as if these fields were set. Writes nothing."""
         ledger = self.ledger()
         ledger = ledger.with_meta(msgspec.structs.replace(ledger.meta, **self._settings(fields)[1]))
         price = Prices(self.meter, self.bodies(), ledger.meta.model)
@@ -375,10 +376,10 @@ class Context:
         )
 
     def _settings(self, fields: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """The settings that differ, and with them what else of `ctxvc.json` changes; both empty if none differs.
+        """The settings that differ, and all fields of `ctxvc.json` that change with them; both empty if none differs.
 
-        Another model has its own window, counts in its own way, and cannot read this one's thinking. As long as the
-        calibration is a guess, it goes with the window.
+        Another model has its own window and calibration, and cannot read this one's thinking. A calibration that is
+        still a guess depends on the window, too.
         """
         ledger = self.ledger()
         another = not models.is_same(fields.get("model", ledger.meta.model), ledger.meta.model)
@@ -395,7 +396,7 @@ class Context:
 
 
 def _in_words(name: str, value: object) -> str:
-    """A setting as a commit's subject shows it."""
+    """A setting's value as a commit's subject shows it."""
     if name == "calibration" and isinstance(value, tuple):
         per_mille, more = value
         return f"{per_mille / 1000:g} × our count + {more:,} tokens"
@@ -403,7 +404,7 @@ def _in_words(name: str, value: object) -> str:
 
 
 def budget_fields(budget: Budget) -> dict[str, Any]:
-    """The fields of `ctxvc.json` that hold a budget. Raises: BadInput if it is inconsistent."""
+    """The fields of `ctxvc.json` for a budget. Raises: BadInput if the budget is inconsistent."""
     budgets.check(budget)
     usual = Ladder()
     ladder = {
@@ -415,12 +416,12 @@ def budget_fields(budget: Budget) -> dict[str, Any]:
 
 
 def hard_edit(after: Ledger) -> dict[str, Any]:
-    """The fields of `ctxvc.json` that come with a hard edit after which the ledger is `after`: those of a cut."""
+    """The fields of `ctxvc.json` for a hard edit that results in the ledger `after`: those of a cut."""
     return {"cuts": cuts.before_reply(after, due=bool(tags.without(after))), **newest_rendering(after.meta)}
 
 
 def newest_rendering(meta: Meta) -> dict[str, Any]:
-    """The fields by which a scope of an older format becomes one of today's; empty if it is. Only with a cut."""
+    """The fields that bring a scope of an older format up to date, else empty. Allowed only together with a cut."""
     return {} if meta.render >= RENDER else {"format": max(meta.format, FORMAT), "render": RENDER}
 
 
@@ -430,7 +431,7 @@ def _op(rehearsal: Rehearsal) -> str:
 
 
 def _subject(rehearsal: Rehearsal, before: Ledger) -> str:
-    """`archive B4–B120 as G2 (117 blocks, −98k): oldest results, by default`; of a mixed plan, each verb."""
+    """`archive B4–B120 as G2 (117 blocks, −98k): oldest results, by default`; for a mixed plan, each verb."""
     phrases = []
     for action in rehearsal.done:
         targets = [name.replace("-", "–") for name in selection.ranges(action.targets)]
@@ -450,7 +451,7 @@ def _subject(rehearsal: Rehearsal, before: Ledger) -> str:
 
 
 def _amounts(rehearsal: Rehearsal, before: Ledger) -> str:
-    """` (117 blocks, −98k)`: how many blocks stand otherwise, if not one, and the tokens that left or came."""
+    """` (117 blocks, −98k)`: the number of blocks whose state changes, if more than one, and the tokens freed."""
     changed = sum((old := before.get(row.id)) is None or old.state != row.state for row in rehearsal.rows)
     freed = rehearsal.freed
     parts = [f"{changed} blocks"] if changed > 1 else []
@@ -459,7 +460,7 @@ def _amounts(rehearsal: Rehearsal, before: Ledger) -> str:
 
 
 def _why(rehearsal: Rehearsal) -> dict[str, str]:
-    """Why each block left, as the trailer of a commit has it; empty if the plan does not say."""
+    """The trailer with the reason for which each block left; empty if the plan gives none."""
     why = [f"{block} {display.one_line(text, _WHY)}" for action in rehearsal.done for block, text in action.why.items()]
     return {"Ctxvc-Why": "; ".join(why[:_MOST_TOUCHED])} if why else {}
 

@@ -1,4 +1,4 @@
-"""Notes of a scope: those that it has, and a new one, with what leaves the prompt for it."""
+"""Notes of a scope: listing them, and adding one, together with the blocks that leave the prompt for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """The result of `note`: the note's block, the blocks that left with it, the freed tokens, and what was left out."""
+    """The result of `note`: the note's block, the blocks that left with it, the tokens freed, and refused targets."""
 
     block: str
     archived: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""A policy in a session: when it is asked, and whether its plan is committed, waits or is dropped."""
+"""The policy of a session: when it is asked, and whether its plan is committed, waits or is dropped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ctxvc.store.pending_plans import PendingPlan
 
 
 def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) -> Rehearsal | None:
-    """Asks the policy, and commits its plan or lets it wait; returns its rehearsal, or None if it proposed nothing.
+    """Asks the policy, and commits its plan or lets it wait; returns the rehearsal, or None if it proposed nothing.
 
-    While a plan of its own waits, the policy makes no new one: that plan is judged again on the current view. One that
-    is due only above some usage waits for that; where the hard budget is at stake, one that does not bring the prompt
-    below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway, so that no
-    plan needs to wait. `incoming` are counted tokens that are about to come in: the policy sees them as a part of the
-    overhead. Raises: BadInput if a person's own policy fails.
+    While a plan of its own waits, the policy makes no new one: the waiting plan is judged again on the current view. A
+    plan that is due only above some usage waits for that; if the hard budget is at stake, a plan that does not bring
+    the prompt below the guard gives way to a new one that frees more. `cut` means that the prefix breaks here anyway,
+    so no plan needs to wait. `incoming` are counted tokens about to come in, which the policy sees as overhead.
+    Raises: BadInput if a person's own policy fails.
     """
     context.stored.refresh()
     own_plan = next((own for own in pending(context) if own.plan.actor == actor_name(policy)), None)
@@ -65,7 +65,7 @@ def govern(context: Context, policy: Policy, *, cut: bool, incoming: int = 0) ->
 def _plan(
     context: Context, policy: Policy, view: View, own_plan: PendingPlan | None
 ) -> tuple[PendingPlan | None, Plan]:
-    """The plan to judge, the policy's own that waits or a new one in its place."""
+    """The plan to judge: the policy's own that waits, with its entry, or a new one, with None."""
     if own_plan and not _falls_short(view, own_plan.plan):
         return own_plan, own_plan.plan
     plan = ask_plan(policy, view)
@@ -79,7 +79,7 @@ def _plan(
 
 
 def _falls_short(view: View, plan: Plan) -> bool:
-    """Whether the hard budget is at stake and would be with this plan done."""
+    """Whether the hard budget is at stake, and still would be after this plan."""
     guard = view.budget.guard
     return view.used > guard and view.used - _freed(view, plan) > guard
 
@@ -90,9 +90,9 @@ def _freed(view: View, plan: Plan) -> int:
 
 
 def protocol_message(ledger: Ledger, policy: Policy, budget: Budget, *, tags: bool = True) -> Message | None:
-    """The text on the use of the context tools, to be pinned; None if there is none, or it is in the prompt already.
+    """The message on how to use the context tools, to be pinned; None if there is none or the prompt has it already.
 
-    It mentions the tags of results only if they have `tags`.
+    It mentions the tags of results only with `tags`.
     """
     text = policy.terms_in(budget.window).protocol
     text = text if tags else context_text.untagged(text)
@@ -112,7 +112,7 @@ def _moment(policy: Policy, view: View, rehearsal: Rehearsal, *, cut: bool) -> t
 
 
 def _with_reason(plan: Plan, more: str) -> Plan:
-    """The plan with `more` in its reason, in place of an earlier `waits`."""
+    """The plan with `more` appended to its reason, replacing an earlier `waits`."""
     reason = plan.reason.partition("; waits: ")[0]
     return msgspec.structs.replace(plan, reason="; ".join(filter(None, (reason, more))))
 
@@ -122,7 +122,7 @@ _CHECKSUM = 12
 
 
 def propose(context: Context, plan: Plan) -> PendingPlan:
-    """Stores the plan for a later `settle`, bound to its blocks by their checksums."""
+    """Stores the plan for a later `settle`, bound to its blocks by checksum."""
     context.stored.refresh()
     ledger = context.ledger()
     actions = []
@@ -153,7 +153,7 @@ def settle(context: Context) -> list[tuple[PendingPlan, Rehearsal]]:
             context.commit(rehearsal)
         except Conflict:
             continue
-        # A crash between the two leaves a plan without an effect, which is dropped as stale next time.
+        # A crash before this line leaves a plan without effect, which is dropped as stale next time.
         context.stored.drop_plans([pending_plan.id], "committed" if rehearsal else "stale")
         outcomes.append((pending_plan, rehearsal))
     return outcomes

@@ -1,4 +1,4 @@
-"""The notes of a project, in its store."""
+"""The notes of a project, kept in its store."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 from ctxvc.store.trust import identity
 
-#: Characters of a note, and files that it may be about.
+#: The most characters of a note, and the most files taken from its text.
 LONGEST = 4_000
 _MOST_FILES = 16
 
 
 def notes(store: Store) -> list[ProjectNote]:
-    """The notes that stand, of everybody whose sessions are here: by session and scope, in their order.
+    """The current notes of everybody whose sessions are here, ordered by session and scope, oldest first in each.
 
     Raises: Damaged.
     """
@@ -53,10 +53,10 @@ def add(
     root: Path,
     files: Sequence[str] = (),
 ) -> ProjectNote:
-    """Adds a note to this store's own session of them; it replaces one of the same name.
+    """Adds a note to this store's own session of project notes; it replaces one of the same name.
 
-    `learned` are the session, scope and step. Its files are `files`, and those below `root` that the text names.
-    Raises: BadInput, Refused for a file that is not there, CtxvcError.
+    `learned` is the session, scope and step it came from. It is about `files` and the files below `root` that its text
+    names. Raises: BadInput; Refused if one of `files` is missing; CtxvcError.
     """
     if not text.strip():
         raise BadInput("a note needs text", hint=Phrase("give-text"))
@@ -86,13 +86,13 @@ def add(
 
 
 def for_task(store: Store, task: str, root: Path, cap: int, count: Callable[[str], int]) -> str:
-    """The notes that fit a task, as a text of at most `cap` tokens for a model; empty if none does. Raises: Damaged."""
+    """The notes that fit a task, as text of at most `cap` tokens for a model; empty if none fits. Raises: Damaged."""
     chosen = project_notes.fitting(notes(store), task)
     return project_notes.notes_text(chosen, digests(root, chosen), cap, count)
 
 
 def digests(root: Path, chosen: Sequence[ProjectNote]) -> Mapping[str, str]:
-    """The checksums that the files of these notes have now, below `root`."""
+    """The current checksums of these notes' files below `root`, as `digests_of`."""
     return digests_of(root, {path for note in chosen for path in note.about.files})
 
 
@@ -112,13 +112,13 @@ def _own(store: Store) -> StoredSession:
     return StoredSession.open(store, name, "main")
 
 
-#: Bytes of a file that is read.
+#: The most bytes of a file that is read, and the digits of its checksum.
 _LARGEST = 16 << 20
 _DIGITS = 16
 
 
 def digests_of(root: Path, paths: Iterable[str]) -> dict[str, str]:
-    """Path → the first digits of its SHA-256; empty for what is no plain file below `root`, or larger than 16 MiB."""
+    """Path → the first 16 digits of its SHA-256; empty unless it is a plain file below `root` of at most 16 MiB."""
     return {path: _digest_of(root, path) for path in paths}
 
 

@@ -1,4 +1,4 @@
-"""Proof of sent prompts: a step's commit has the hash of the prompt that its reply saw, and its tree renders it."""
+"""Proof of sent prompts: a step's commit has the hash of the prompt that its reply saw, and a tree that renders it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxvc.store.verify.finding import Finding, Where, damage
 def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None) -> tuple[int, list[Finding]]:
     """Renders every prompt whose hash is recorded; returns their number, and a finding for each that differs.
 
-    `progress` is told how many are done.
+    Calls `progress` with the number of prompts so far.
     """
     count = 0
     findings: list[Finding] = []
@@ -41,7 +41,7 @@ def check_prompts(store: Store, progress: Callable[[int], None] = lambda _: None
 
 
 def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
-    """The prompt that a snapshot's newest reply saw: by its commit's trailer, else everything before the reply."""
+    """The prompt that a snapshot's newest reply saw: from its commit's trailer, else everything before the reply."""
     newer: list[str] = []
     for entry in revision.history(store, snapshot.commit):
         sent = sent_prompt(entry.trailers.get(PROMPT, ""))
@@ -55,7 +55,7 @@ def as_sent(store: Store, snapshot: Snapshot) -> Snapshot:
 
 
 def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
-    """The fault in the prompt that a commit records; empty if it renders the sent prompt byte for byte."""
+    """The fault of the prompt that a commit records; empty if it renders byte for byte as sent."""
     sent = sent_prompt(entry.trailers[PROMPT])
     if sent is None:
         return "the hash of its prompt is unreadable"
@@ -74,23 +74,23 @@ def _fault(store: Store, entry: Entry, newer: list[str]) -> str:
 
 
 def _rendering(store: Store, commit: str, later: int, newer: Sequence[str]) -> str:
-    """The commit whose tree renders the prompt that the step at `commit` records; empty if there is none.
+    """The commit whose tree renders the prompt that the step at `commit` saw; empty if there is none.
 
     `newer` are the commits after it, newest first. Raises: Damaged.
     """
     if later > 0:
         return newer[-later] if later <= len(newer) else ""
-    # The verbs between the call and its reply are the step's newest ancestors: the one before them was sent.
+    # The verbs between the call and its reply are the step's newest ancestors: the commit before them was sent.
     return next(islice(store.first_parents(commit), 1 - later if later else 0, None), "")
 
 
 def recorded(
     sent: Sent, step: Ledger, requested: Ledger, *, between: int, render: Callable[[Ledger], str]
 ) -> Sent | None:
-    """The record of a sent prompt by which its reply's commit can be checked; None if no commit renders it.
+    """The record of a sent prompt against which its reply's commit can be checked; None if no commit renders it.
 
-    `step` is the ledger that the record leads to as it is, `requested` the one that was sent, `between` the number of
-    verbs whose commits come right before the step's and after the call. `render` gives the digest of a ledger's prompt.
+    `step` is the ledger that `sent` leads to unchanged, `requested` the one that was sent, `between` the number of
+    verbs committed after the call and right before the step. `render` returns the digest of a ledger's prompt.
     """
     if render(up_to(step, sent.last)) == sent.digest:
         return sent

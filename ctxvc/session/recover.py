@@ -1,4 +1,4 @@
-"""Access to blocks that left the prompt, in parts for a model or whole for a person; each access is recorded."""
+"""Access to blocks that left the prompt, in parts for a model or whole for a person; every access is recorded."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ctxvc.store.read import operations
 from ctxvc.store.read.address import Resolved
 from ctxvc.tokens.meter import Prices
 
-#: Blocks that an error names.
+#: The most blocks that an error names.
 _NAMED = 8
-#: The most tokens of a part that a person reads.
+#: The token limit where a part has none, as for a person.
 _UNBOUNDED = 1 << 40
-#: Tokens by which a heading in another surface's words, and the place of a result in the request, may be larger.
+#: The most tokens added by another surface's heading and by the result's frame in the request.
 _HEADING = 32
 
 
@@ -52,8 +52,8 @@ def part(
 ) -> Recovered:
     """A part of a block, or the list of a group's members; see `Session.recover`.
 
-    `make_room` gets the counted tokens of what is read where it does not fit, `reserved` counted and `spare` provider's
-    tokens beside it.
+    `make_room` is called with the part's counted tokens if it does not fit beside `reserved` counted and `spare`
+    provider's tokens.
     """
     context.stored.refresh()
     reading = partial(
@@ -90,7 +90,7 @@ def _reading(
     path: str,
     seconds: float,
 ) -> tuple[Recovered, Resolved | None]:
-    """The addressed content, cut to a limit in tokens, with its description."""
+    """At most `tokens` tokens of the addressed content, and what the address resolves to."""
     resolved = elsewhere or addresses.target(context.stored, address)
     line_span = recover.span(lines) if lines else None
     if resolved and resolved.group:
@@ -114,7 +114,7 @@ def _reading(
         until=lambda pattern: pattern.until(seconds, time.monotonic),
         most=tokens,
         count=context.meter.count,
-        # A file that is not text is shown and written with its block.
+        # A file that is not text is named by its block: it is shown and written with the block.
         address=resolved.row.id
         if resolved and resolved.row and resolved.file and row.kind != resolved.row.kind
         else address,
@@ -136,7 +136,7 @@ def whole(context: Context, address: str) -> list[tuple[Row, bytes]]:
 def single(context: Context, address: str) -> tuple[Row, bytes]:
     """The exact bytes of one block, to be written to a file.
 
-    Raises: Refused for a block with a secret's mark in it, and for several blocks; as `whole` does.
+    Raises: Refused for several blocks and for a block that contains a secret's mark; otherwise as `whole`.
     """
     context.stored.refresh()
     resolved = addresses.target(context.stored, address)
@@ -164,7 +164,7 @@ def _pieces(context: Context, resolved: Resolved | None, address: str) -> list[t
 
 
 def _blocks(resolved: Resolved) -> list[Row]:
-    """The block that an address resolved to, or those of the group."""
+    """The block that an address resolves to, or those of its group."""
     if resolved.row:
         return [resolved.row]
     assert resolved.group is not None
@@ -181,7 +181,7 @@ def _file_part(row: Row, file: str, data: bytes) -> tuple[Row, bytes]:
 
 
 def _unrecorded(context: Context, address: str) -> tuple[Row, bytes]:
-    """The whole output that a hook truncated of a call whose step is still open. Raises: NotFound."""
+    """The whole output of a call whose step is still open, where a hook truncated it. Raises: NotFound."""
     data = files_of_hooks.by_address(context.stored.store.path, address)
     if data is None:
         guess = addresses.guess(context.stored, address)
@@ -198,13 +198,13 @@ def _measured(row: Row, data: bytes) -> Row:
 
 
 def _most(context: Context) -> int:
-    """The most counted tokens of a reading: it must not be offloaded itself."""
+    """The most counted tokens of a part, so that it is not offloaded itself."""
     view = context.view()
     return view.budget.offload * 1000 // max(1, view.calibration[0])
 
 
 def _free(context: Context, spare: int) -> int:
-    """The counted tokens that are free below the guard, beside `spare` of the provider's."""
+    """The counted tokens that are free below the guard, beside `spare` provider's tokens."""
     view = context.view()
     return (view.budget.guard - spare - view.used) * 1000 // max(1, view.calibration[0])
 
@@ -214,8 +214,8 @@ def _accessed(
 ) -> None:
     """Records that a block was read: in its row if it is in this scope, else in this scope's history only.
 
-    `added` becomes a block of the conversation with it, in the same commit; then what was read may be no block, but
-    what `address` names: a group's list, or an output that is in no commit yet.
+    `added` becomes a block of the conversation in the same commit. Then `row` may be None: `address` names a group,
+    or an output that is in no commit yet.
     """
     snapshot = resolved.snapshot if resolved else None
     own = snapshot is None or (snapshot.session, snapshot.scope) == (context.stored.name, context.scope)

@@ -29,7 +29,7 @@ from ctxvc.session.append import stopped
 from ctxvc.session.context import Context
 from ctxvc.store.read import revision
 
-#: Results that a refusal names.
+#: The most results that a refusal names.
 _NAMED = 5
 #: The provider's stop reason for a reply that it paused.
 PAUSED = "pause_turn"
@@ -54,7 +54,7 @@ def newest(context: Context) -> Slot:
 def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Relief | None = None) -> None:
     """Lets the guard act if the prompt with `spare` more tokens would exceed the budget, as the provider counts.
 
-    It then leaves room for `following` tokens, which its own action brings along; `relief` says what leaves first.
+    The guard leaves room for `following` tokens, which its own action brings along; `relief` says what leaves first.
     Raises: OverBudget if that is not enough.
     """
     for attempt in (1, 2):
@@ -62,7 +62,7 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
         mine = spare + view.part(_own_words(view))
         if view.used + mine <= view.budget.guard:
             return
-        # The guard's action comes with a cut, and it need not remove the tokens that the cut removes.
+        # The guard's action comes with a cut, so the guard need not free the tokens that the cut removes.
         ahead = replace(view, ledger=with_cut(view.ledger))
         rehearsal = guard(ahead, max(mine, following), relief)
         try:
@@ -71,7 +71,7 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
             elif view.used + mine > view.budget.hard_guard or ahead.used + mine <= view.budget.guard:
                 context.cut("earlier dashboards and thinking leave")
             else:
-                return  # what is above a policy's own ceiling may not leave; the budget holds it
+                return  # what exceeds a policy's own ceiling may not leave, but fits the budget
         except Conflict:
             if attempt == 2:
                 raise
@@ -85,16 +85,16 @@ def keep_below(context: Context, spare: int = 0, following: int = 0, relief: Rel
 
 
 def _needed(context: Context, view: View, more: int = 0) -> int:
-    """The tokens that the prompt must have in the budget, with `more` counted ones.
+    """The tokens of the budget that the prompt needs, with `more` counted tokens.
 
-    A guess makes room as far as there is any, and refuses nothing that may fit: the provider is the judge.
+    While the calibration is a guess, this is our own count: nothing that may fit is refused, the provider decides.
     """
     ours = view.counted + _own_words(view) + more
     return ours if context.guesses else view.calibrated(ours)
 
 
 def _own_words(view: View) -> int:
-    """The tokens of the few texts that rendering adds to the counted ones, for empty or missing content."""
+    """The tokens of the texts that rendering adds for empty or missing content, which no view counts."""
     slots = outline(view.ledger)
     empty = sum(slot.show == "body" and slot.kind == "tool_result" and not slot.row.bytes for slot in slots)
     begins = bool(slots) and slots[0].role != "user"
@@ -108,12 +108,12 @@ class DashboardFeed:
         self._context = context
         self._append = append
         self._last_shown: dict[str, model_dashboard.LastShown] = {}
-        self._scope = context.scope  # that of the newest request, or that this process began in
+        self._scope = context.scope  # the newest request's, at first the one that this process began in
 
     def retire(self) -> None:
         """Removes all dashboards if one names a group that no longer exists, as after a person's undo during a call.
 
-        That change came with a cut, but a dashboard whose call had no reply yet came after it.
+        The undo came with a cut, but a dashboard whose call had no reply yet came after that cut.
         """
         context = self._context
         ledger = context.ledger()
@@ -128,7 +128,7 @@ class DashboardFeed:
         """Adds the dashboard that is due, if any; makes a cut first if there is no room for it."""
         context = self._context
         if not self._show():
-            # A board that is sent before each call is the only one: those since the reply leave, too.
+            # A board that is sent before every call is the only one: those since the reply leave, too.
             stale = _live_dashboards(context.ledger()) if context.terms.visible_board == "each" else ()
             context.cut("earlier dashboards and thinking leave", stale)
             self._show()
@@ -143,7 +143,7 @@ class DashboardFeed:
         return self._priced(view, "full" if form == "cut" else form)
 
     def largest(self) -> int:
-        """The most tokens of any dashboard, as the provider counts them: of a full one, as after the guard."""
+        """The most tokens of any dashboard, as the provider counts them: a full one's, which the guard makes due."""
         return self._priced(self._context.view(), "full")
 
     def _show(self) -> bool:
@@ -158,8 +158,8 @@ class DashboardFeed:
                 return True  # no prompt is refused for its dashboard
             part = wire.text_part(text, "user", "client", kind="dashboard")
             self._append(Message(role="user", parts=(part,)))
-            # It counts itself too, so that crossing a threshold by its own size is no reason for another.
-            # A line does not: it does not mention thresholds, so the next dashboard reports the one that it crosses.
+            # A dashboard counts itself, so that crossing a threshold by its own size is no reason for another.
+            # A line does not: it mentions no thresholds, so the next dashboard reports the one that the line crosses.
             after = context.totals(view if form == "line" else context.view())
             reminded = self._unnoted(view) > 0
             self._last_shown[context.scope] = model_dashboard.shown_after(
@@ -198,8 +198,8 @@ class DashboardFeed:
         )
         if form != "cut" or self._context.terms.visible_board == "each" or view.ledger.meta.render < 2:
             return form
-        # A dashboard is not worth a cut by itself, except after a switch: it waits for one that something else makes.
-        # An agent that can act gets the reminder at once, on one line: cuts for these alone doubled the broken prefixes
+        # A dashboard is not worth a cut by itself, except after a switch: it waits for a cut with another cause.
+        # An agent that can act gets a one-line reminder at once: cuts for reminders alone doubled the broken prefixes
         # at 32k.
         if self._switched or timing.cut_pays(view, before_reply(view.ledger)):
             return form
@@ -207,16 +207,16 @@ class DashboardFeed:
 
     @property
     def _switched(self) -> bool:
-        """Whether the scope is another one than that of the newest request."""
+        """Whether the scope differs from the newest request's."""
         return self._scope != self._context.scope
 
     def _nudge(self, view: View, last: model_dashboard.LastShown | None) -> str:
-        """The instruction that the agent gets now, if any."""
+        """The instruction that the agent gets now; empty for none."""
         reached = model_dashboard.crossed(last, self._context.totals(view), _percents(view.budget))
         return self._context.terms.nudge(reached, self._unnoted(view))
 
     def _unnoted(self, view: View) -> int:
-        """The number of steps without a note of which the agent is reminded."""
+        """The number of steps without a note to remind the agent of; 0 if its policy asks for no notes."""
         return scope.unnoted(view.ledger) if self._context.terms.notes_before_leaving else 0
 
     def _form_text(
@@ -242,7 +242,7 @@ class DashboardFeed:
     ) -> str:
         totals, count, terms = self._context.totals(view), self._context.meter.count, self._context.terms
         if terms.visible_board == "status":
-            # A model that asked for no board has no use for what it is made of.
+            # A model that asked for no board has no use for a breakdown.
             make = model_dashboard.status_text if terms.board == "status" else model_dashboard.short_text
             return make(totals, cap=room, count=count, nudge=nudge)
         if terms.visible_board in ("changes", "thresholds"):
@@ -257,9 +257,9 @@ class DashboardFeed:
 
 
 def refusal(context: Context, terms: Terms | None) -> str:
-    """The answer to a call while the context is too full for it; counted in `ctxvc.json`.
+    """The answer to a call that the context is too full for; counted in `ctxvc.json`.
 
-    `terms` say which tools the agent has to make room; None if unknown.
+    `terms` name the agent's tools for making room; None if unknown.
     """
     view = context.view()
     used = view.used
@@ -314,17 +314,17 @@ def turn_began(ledger: Ledger) -> bool:
 _SYSTEM, _TOOLS, _HUMAN = "the system prompt", "the tools", "human text"
 _PINNED, _NOTES, _RESULTS, _REPLY = "pinned blocks", "notes", "the newest results", "the newest reply"
 _OTHERS = "stubs and others"
-#: Blocks that are named of each kind, largest first.
+#: The most blocks named of each kind, largest first.
 _OF_EACH_KIND = 3
-#: The budget that is advised is a multiple of this.
+#: The suggested budget is a multiple of this.
 _STEP = 500
 
 
 def overfull(view: View, system: int, tools: int, *, needed: int) -> OverBudget:
     """The error for a prompt of which nothing more may leave: it needs `needed` tokens, more than the budget has.
 
-    `view` is that prompt, `system` and `tools` are our counts of these two. What fills it is named in the units of
-    `needed`, the provider's tokens, largest kind first.
+    `view` is that prompt; `system` and `tools` are our counts of these two. The message lists what fills the prompt,
+    largest kind first, in the provider's tokens like `needed`.
     """
     ours = view.counted
     newest = max((row.step for row in view.ledger.rows() if row.role == "assistant" and row.present), default=0)
@@ -335,7 +335,7 @@ def overfull(view: View, system: int, tools: int, *, needed: int) -> OverBudget:
     order = sorted((kind for kind in kinds if sizes[kind]), key=lambda kind: -sizes[kind])
     parts = [f"{kind} {sizes[kind]:,}{_largest(kinds[kind])}" for kind in order]
     always = sizes[_SYSTEM] + sizes[_TOOLS]
-    # The reserve grows with the budget where it is a share of it.
+    # Where the reserve is a share of the budget, it grows with the budget.
     budget = -(-needed * view.budget.window // view.budget.effective // _STEP) * _STEP + _STEP
     largely_always = always * 2 > view.budget.effective
     hint = Phrase("overhead-budget", budget=budget) if largely_always else Phrase("free-budget", budget=budget)

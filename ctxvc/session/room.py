@@ -1,4 +1,4 @@
-"""Room for what comes in: older blocks leave before anything new is withheld, and what did not fit comes back."""
+"""Room for incoming results: older blocks leave before anything new is withheld, and what did not fit comes back."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from ctxvc.policies.run import ask_relief, has_model
 from ctxvc.session import policy as session_policy
 from ctxvc.session.context import Context
 
-#: The share of the budget that is free below the guard where an agent in overflow mode may go on.
+#: The share of the budget that must be free below the guard for overflow mode to end.
 ROOM = 0.05
 
 
 def relief(policy: Policy | None) -> Relief | None:
-    """The source of the actions that the guard takes first under this policy."""
+    """What the guard removes first under this policy; None without a policy."""
     return partial(ask_relief, policy) if policy else None
 
 
 def make_room(context: Context, policy: Policy | None, incoming: int, spare: int = 0) -> None:
-    """Old blocks leave until `incoming` counted tokens fit below the guard, `spare` provider's tokens beside them.
+    """Removes old blocks until `incoming` counted tokens fit below the guard beside `spare` provider's tokens.
 
-    First by the plans that wait, then by the policy's, as if what comes in were there, then by the guard; each is a
-    commit of its own. No model is asked here: the step is open, and its results are not recorded yet. A failure of
-    the policy is left to the next request to report, so that no result is lost for it.
+    First by the pending plans, then by the policy's, which sees the incoming tokens as there, then by the guard; each
+    in a commit of its own. No model is asked: the step is open, and its results are not recorded yet. A failure of the
+    policy is left for the next request to report, so that no result is lost to it.
     """
     context.stored.refresh()
     if _fits(context, incoming, spare):
@@ -42,7 +42,7 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
     session_policy.settle(context)
     if _fits(context, incoming, spare):
         return
-    # Another writer who has changed the same blocks is no reason either: then what does not fit is blocked.
+    # A conflict with another writer must lose no result either: then what does not fit is blocked.
     with suppress(BadInput, Conflict):
         if policy and not has_model(policy):
             spare_tokens = spare * 1000 // max(1, context.view().calibration[0])  # as we count
@@ -56,9 +56,9 @@ def make_room(context: Context, policy: Policy | None, incoming: int, spare: int
 
 
 def relieve(context: Context, policy: Policy | None, share: float) -> int:
-    """The guard acts until a share of the budget, or of what is used, is left; returns the tokens that it freed.
+    """Lets the guard bring the prompt down to a share of the budget or of itself, the smaller; returns tokens freed.
 
-    The latest step leaves only where nothing else does. Where there is room then, overflow mode ends. Raises: Conflict.
+    The latest step leaves only if nothing else can. Overflow mode ends if there is room then. Raises: Conflict.
     """
     view = context.view()
     mark = int(min(view.budget.effective, view.used) * share)
@@ -72,12 +72,11 @@ def relieve(context: Context, policy: Policy | None, share: float) -> int:
 
 
 def unblock(context: Context, policy: Policy | None, spare: int = 0) -> bool:
-    """Puts results that were blocked for lack of room into the prompt, oldest first, as far as there is room.
+    """Puts results that were blocked for lack of room into the prompt, oldest first; returns whether any came back.
 
-    Only results of this turn and the one before that were not read since, and that may come in whole; and only if the
-    cached prefix that breaks costs no more than the call by which the model would read the result. The newest, which
-    the model has not seen yet, come back up to the guard; older ones up to the usage at which the policy would take
-    something away. Gives whether any came back.
+    Only results of this turn and the one before, not read since, that may come in whole; and only if the broken part
+    of the cached prefix costs no more than a call by which the model would read the result. The newest, which the model
+    has not seen yet, come back up to the guard; older ones up to the usage at which the policy would remove something.
     """
     withheld = list(_withheld(context))
     if not withheld:
@@ -126,7 +125,7 @@ def _blocked(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _pays(context: Context, policy: Policy | None, view: View, rehearsal: Rehearsal) -> bool:
-    """Whether the part of the cached prefix that breaks costs no more than one more call."""
+    """Whether the broken part of the cached prefix costs no more than one more call."""
     sent = context.requested.get(context.scope)
     times = policy.timing if policy else timing.USUAL
     if sent is None or view.idle > times.lifetime:

@@ -1,6 +1,7 @@
 """A session under a budget: new messages are admitted, removals are planned, rehearsed and committed.
 
-The command line, an agent and the adapter act through it. The store keeps the bytes, the core has the rules.
+The command line, the agent, the MCP server and the wire act through it. The store keeps the bytes, the core has the
+rules.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ class Session:
         self.rehearsal: Rehearsal | None = None
         self._dashboards = session_request.DashboardFeed(self._context, self.append)
         self._calibrating = Calibrating()
-        #: The calibration that the session was opened with, where it is not the usual one of its model: as its
-        #: recording showed, or as a person gave it.
+        #: The calibration that the session was opened with, if it is not the model's usual one: from the recording, or
+        #: from a person.
         self._opened_with: tuple[int, int] | None = None
-        self._silent_replies = 0  # to requests of this process, without usage
+        self._silent_replies = 0  # replies without usage to requests of this process
         self._warned = False
         self._owned: Store | None = None
         self._recovered: RecoveredFiles | None = None
@@ -108,9 +109,9 @@ class Session:
 
         `budget` is the window in tokens (by default the model's); `system` and `tools` are sent to the provider with
         every call, and are fixed when the session is created. `policy` is one of `ctxvc policies`, as in
-        `layered:keep=8`, or a value of your own; a session that is opened again keeps its policy by default.
-        `tokens_per_count` is how many tokens of the model one of ours is (0: as `model` has it, or as was learned);
-        replies that report usage correct it.
+        `layered:keep=8`, or a `Policy` of your own; a reopened session keeps its policy by default.
+        `tokens_per_count` is the number of the model's tokens for each token that we count (0: the usual value of
+        `model`, or the learned one); replies that report usage correct it.
         Raises: CtxvcError.
         """
         place = Path(path)
@@ -170,7 +171,7 @@ class Session:
         self._context.tags = shows
 
     def begin(self) -> None:
-        """Appends and pins the policy's text on the use of its tools, unless it is there already; `open` calls it."""
+        """Appends and pins the policy's text on the use of its tools, unless the prompt has it; called by `open`."""
         if self.policy is None:
             return
         tags = self.shows_tags
@@ -178,7 +179,7 @@ class Session:
             self.pin(self.append(message))
 
     def resume(self) -> None:
-        """Takes the time of the newest commit for that of the last call, so that a pause counts; `open` calls it."""
+        """Takes the time of the newest commit as that of the last call, so that a pause counts; called by `open`."""
         self._context.resume()
 
     def count(self, content: str) -> int:
@@ -186,11 +187,11 @@ class Session:
         return self._context.meter.count(content)
 
     def save_counts(self) -> None:
-        """Keeps the counts of tokens in the store's cache; `close` does it too."""
+        """Saves the token counts in the store's cache; `close` does so, too."""
         self._context.meter.save()
 
     def close(self) -> None:
-        """Commits complete steps and closes the files; those of `recover_file` are gone."""
+        """Commits complete steps, closes the files, and removes those of `recover_file`."""
         if self._recovered:
             self._recovered.remove()
         self.save_counts()
@@ -205,8 +206,8 @@ class Session:
         return self.stored.scopes()
 
     def notes(self, scope: str = "", *, label: str = "") -> list[Note]:
-        """The notes of a scope, oldest first, including inherited ones, with a `label` those that have it; no deleted
-        ones."""
+        """The notes of a scope, oldest first, inherited ones too, but no deleted ones; only those with `label`, if
+        given."""
         return notes.notes(self.stored, scope, label)
 
     def note(
@@ -218,20 +219,20 @@ class Session:
         supersedes: str | Sequence[str] = (),
         allow_user: bool = False,
     ) -> Noted:
-        """Adds a note: a commit, and a block that the model sees from now on. `notes` finds it again by its `labels`.
+        """Adds a note: a commit, and a block that the model sees from now on. `notes` finds it by its `labels`.
 
         `fold` archives the span that it covers: everything since the last note or human message that may leave. Blocks
-        and groups that it `supersedes` (as in `B12,B40`) are archived, and their stub names the note; what is smaller
-        than that stays. `allow_user` lets a person supersede what a human wrote.
-        Raises: BadInput, Refused if nothing that it is to supersede may leave, Conflict.
+        and groups that it `supersedes` (such as `B12,B40`) are archived under a stub that names the note; what is
+        smaller than the stub stays. `allow_user` lets a person supersede human text.
+        Raises: BadInput; Refused if nothing that it supersedes may leave; Conflict.
         """
         return notes.note(self._context, text, labels, supersedes, fold=fold, allow_user=allow_user)
 
     def open_scope(self, name: str, note: str, *, revision: str = "", with_messages: bool = False) -> None:
-        """Opens a new scope and switches to it, inside a step at the step's end; `note` says why.
+        """Opens a new scope and switches to it; within a step, at the step's end.
 
-        It begins with the pinned blocks, the notes, and the human message that opened the turn; `with_messages` takes
-        everything; from a `revision` it begins with all of that. Raises: BadName, Refused, BadInput.
+        It begins with the pinned blocks, the notes, and the human message that opened the turn; with `with_messages`,
+        with everything; with a `revision`, with everything in that. Raises: BadName, Refused, BadInput.
         """
         commit = revisions.resolve(self.store, self.stored, revision).commit if revision else ""
         self.settle()
@@ -270,7 +271,7 @@ class Session:
         return self._context.view()
 
     def view_with(self, rows: Sequence[Row], bodies: Mapping[tuple[str, str], bytes]) -> View:
-        """The view as it would be with more rows, whose bodies, by block and suffix, are these."""
+        """The view with `rows` added, whose `bodies` are given by block and suffix."""
         return self._context.view(self.ledger().with_rows(rows), rows, bodies)
 
     def used(self) -> int:
@@ -282,24 +283,24 @@ class Session:
         return self._context.dashboard(every=every)
 
     def set(self, **fields: Any) -> None:
-        """Sets fields of `ctxvc.json` (`core.ledger.Meta`), as in `model`, `budget`, `calibration`; one commit.
+        """Sets fields of `ctxvc.json` (`core.ledger.Meta`), such as `model`, `budget`, `calibration`, in one commit.
 
         `window` is the model's window if its provider differs from the table of models. Another model's window and
-        thresholds hold from the next request on, and its calibration begins anew.
+        thresholds apply from the next request on, and its calibration starts anew.
         """
         self._context.set(fields)
 
     def under(self, **fields: Any) -> View:
-        """The view of the prompt as it would be once `set` has set these fields. Nothing is written."""
+        """The view of the prompt as if `set` had set these fields. Writes nothing."""
         return self._context.under(fields)
 
     def prompt(self) -> Request:
-        """The next call as it would be sent. Nothing is written."""
+        """The next request as it would be sent now. Writes nothing."""
         snapshot = revisions.now(self.stored)
         return request(snapshot.ledger, self._context.bodies(), snapshot.system, snapshot.tools)
 
     def bodies(self) -> Bodies:
-        """The readers of the bodies of this scope."""
+        """The readers of this scope's bodies."""
         return self._context.bodies()
 
     def body(self, block: str) -> bytes:
@@ -326,7 +327,7 @@ class Session:
         make room for any other; if that is not enough, the result is blocked until a request has room for it.
         For a call in `shown`, the model sees that text instead of the result if it costs less; the whole result is
         stored. `attached` is recorded with the reply among the messages, or with the first message if there is none.
-        Raises: BadInput for a value that is not a message; CtxvcError, then nothing was added.
+        Raises: BadInput for a value that is not a message; CtxvcError; nothing is added then.
         """
         context = self._context
         parts = [message if isinstance(message, Message) else append.message(message, origin) for message in messages]
@@ -343,10 +344,10 @@ class Session:
         return ids
 
     def asked(self, reply: Mapping[str, Any], *, model: str, actor: str) -> None:
-        """Records the usage of a call beside the conversation, such as a policy's, if the reply has it.
+        """Records the usage of a call outside the conversation, such as a policy's, if the reply reports it.
 
-        It is a commit of its own, which leaves the prompt as it is: `log --usage` counts it. `model` is used if `reply`
-        does not name its model.
+        This is a commit of its own that leaves the prompt unchanged; `log --usage` counts it. `model` is used if
+        `reply` does not name its model.
         """
         usage = append.usage(reply)
         if usage:
@@ -354,9 +355,9 @@ class Session:
             self._context.record_ask(actor, trailers)
 
     def faulted(self, kind: str, text: str) -> None:
-        """Records that the provider failed, or answered with something else than a reply.
+        """Records that the provider failed, or answered with something other than a reply.
 
-        It is a commit of its own, which leaves the prompt as it is: `log` shows it.
+        This is a commit of its own that leaves the prompt unchanged; `log` shows it.
         """
         fault = one_line(text, _FAULT)
         self.stored.change(subject=f"fault: {fault}", op="fault", actor="host", trailers={"Ctxvc-Fault": kind})
@@ -366,9 +367,9 @@ class Session:
         return self.append({"role": "user", "content": text}, origin="client")
 
     def request(self) -> Request:
-        """The next call: below the hard budget, with its dashboard. Its removals and additions are recorded.
+        """The next request: below the hard budget, with its dashboard. Its removals and additions are recorded.
 
-        Warns once if the tokens of an unknown model are a guess that no reply's usage has replaced.
+        Warns once if an unknown model's token counts are a guess that no reported usage has replaced.
         Raises: OverBudget if the content that may not leave is too large; BadInput while a call waits for its result,
         and if the last message is the model's.
         """
@@ -395,8 +396,8 @@ class Session:
         shows = with_dashboard and self.terms.visible_board != "off"
         largest = self._dashboards.largest() if with_dashboard else 0
         relief = room.relief(self.policy)
-        # Room for the dashboard first: a guard that acted after it would need another one to report that. The room is
-        # the same with and without a dashboard.
+        # Room for the dashboard first: if the guard acted after it, another dashboard would have to report that. The
+        # room is the same with and without a dashboard.
         session_request.keep_below(self._context, self._dashboards.room() if shows else largest, largest, relief)
         if room.unblock(self._context, self.policy, self._spare()):
             self._context.tag()
@@ -407,7 +408,7 @@ class Session:
                 self.add(f"[{error}]")
                 self._dashboards.show()
             session_request.keep_below(self._context, relief=relief)
-        while self._context.tag():  # what a cut in between has made due
+        while self._context.tag():  # tags that a cut in between has made due
             session_request.keep_below(self._context, relief=relief)
         self._context.called = self._context.now()
         self._context.requested[self.scope] = self.ledger()
@@ -426,7 +427,7 @@ class Session:
         return self._dashboards.largest() if self.shows_dashboard else 0
 
     def _learn(self, scope: str, reply: Message) -> None:
-        """Improves the calibration by the reply's count of the prompt's tokens."""
+        """Improves the calibration with the reply's count of the prompt's tokens."""
         meta = self.ledger(scope).meta
         start = Calibration(*(self._opened_with or self._context.start(self.ledger(scope))))
         better = self._calibrating.replied(scope, reply.usage, meta.calibration, meta.model, start)
@@ -434,13 +435,13 @@ class Session:
             self.set(calibration=tuple(better))
 
     def framed(self, system: Any, tools: Any) -> None:
-        """From now on counts prompts with this system prompt and these tools, which the next reply records."""
+        """Counts prompts from now on with this system prompt and these tools, which the next reply records."""
         self._context.framed(system, tools)
 
     def relieve(self, share: float) -> int:
-        """Frees context down to a share of the budget or of what is used, and returns the tokens freed.
+        """Brings the prompt down to a share of the budget or of itself, the smaller; returns the tokens freed.
 
-        The guard acts. What is freed ends overflow mode. Raises: Conflict.
+        The guard does this. Overflow mode ends if there is room then. Raises: Conflict.
         """
         self.stored.refresh()
         return room.relieve(self._context, self.policy, share)
@@ -448,8 +449,8 @@ class Session:
     def too_long(self, tokens: int = 0, window: int = 0) -> None:
         """Reports that the provider rejected the newest request as too long; the next one is smaller, if that was news.
 
-        `tokens` is its size and `window` what the model takes, as the provider counts, where it says so. A smaller
-        window than was known counts from now on, and keeps a quarter of itself free at most for the reply.
+        `tokens` is the request's size and `window` the model's window, where the provider reports them. A smaller
+        window than was known applies from now on, with at most a quarter of it reserved for the reply.
         """
         self.stored.refresh()
         fields: dict[str, Any] = {}
@@ -462,30 +463,30 @@ class Session:
             self.set(**fields, **({"calibration": tuple(better)} if better else {}))
 
     def show_board(self) -> None:
-        """The next request comes with a full dashboard."""
+        """Makes the next request come with a full dashboard."""
         self._context.changed = True
 
     @property
     def overflow(self) -> bool:
-        """Whether a result did not fit even as a preview and no room was made since.
+        """Whether a result did not fit even as a preview and no room has been made since.
 
-        Then only calls that free context are answered, unless the guard can make room (`relieve`). Its removals before
-        a request do not count.
+        Then only calls that free context are answered, unless the guard can make room (`relieve`). The guard's removals
+        before a request do not count as room.
         """
         return self.ledger().meta.refused > 0
 
     @property
     def stopped(self) -> str:
-        """The provider's reason for the end of the newest reply if that is incomplete, as in `max_tokens`, `refusal`.
+        """The provider's stop reason for the newest reply if it is incomplete, such as `max_tokens` or `refusal`.
 
-        Empty if it is complete, or a message has come since.
+        Empty if the reply is complete or a message has come since.
         """
         return append.stopped(self.ledger())
 
     def refuse(self, terms: Terms | None = None) -> str:
-        """The answer to a call that overflow mode refuses; it counts.
+        """The answer to a call that overflow mode refuses; the refusal is counted.
 
-        It names the tools by which the model makes room: those of `terms`, by default of the session's policy.
+        It names the tools with which the model can make room: those of `terms`, by default the session's policy's.
         """
         return session_request.refusal(self._context, terms or (self.terms if self.policy else None))
 
@@ -494,7 +495,7 @@ class Session:
     def commit(self, plan: Plan, *, roll_up: bool = False) -> Rehearsal:
         """Commits the allowed actions of a plan in one commit, or nothing if none is allowed; returns the rehearsal.
 
-        The very next request has its effect. Raises: Conflict if another writer keeps changing the same blocks.
+        It takes effect with the next request. Raises: Conflict if another writer keeps changing the same blocks.
         """
 
         def committed() -> Rehearsal:
@@ -505,7 +506,7 @@ class Session:
         return self._context.on_newest(committed)
 
     def install(self, rehearsal: Rehearsal, trailers: Mapping[str, str]) -> None:
-        """Commits a rehearsal of the blocks as they are, with `trailers` of its own. Raises: Conflict."""
+        """Commits a rehearsal made on the current blocks, with more `trailers`. Raises: Conflict."""
         self._context.commit(rehearsal, trailers)
 
     def left(self, rehearsal: Rehearsal) -> int:
@@ -546,7 +547,7 @@ class Session:
         return self.verb("summarise", blocks, summary)
 
     def verb(self, verb: Verb, blocks: str | Sequence[str], index: str = "", *, allow_user: bool = False) -> Rehearsal:
-        """One verb on blocks and groups, named as in `B3,B5-B9,G2`. Refused ones are in `problems`.
+        """Commits one verb on blocks and groups, such as `B3,B5-B9,G2`; refused ones are in `problems`.
 
         `allow_user` lets a person remove human text. Raises: Conflict, CtxvcError.
         """
@@ -557,7 +558,7 @@ class Session:
         return msgspec.structs.replace(rehearsal, problems=(*problems, *rehearsal.problems))
 
     def propose(self, plan: Plan) -> PendingPlan:
-        """Stores a plan, for every process to see, until a cut is due anyway, a change of scope, or `settle`.
+        """Stores a plan, visible to every process, until a cut is due anyway, the scope changes, or `settle`.
 
         Raises: Refused if too many wait, Conflict.
         """
@@ -578,12 +579,13 @@ class Session:
     def undo(self, count: int = 1, *, to: str = "") -> tuple[Rehearsal, tuple[str, ...]]:
         """Takes back the newest `count` changes of this scope's prompt; returns the rehearsal and their subjects.
 
-        Changes are verbs, notes, and what `recover` added; one that was taken back does not count. With `to`, a
-        revision of this scope or `+2` for the second of the operations that wait for their commit, everything that was
-        changed since is taken back. Later messages and accesses stay, and so does what was changed again since
-        (`problems`). Where nothing was sent since, the prompt is the one before the change, byte for byte: its cut is
-        taken back as well. All is done or nothing.
-        Raises: Refused if there is nothing to undo, no room for it, or a person did it and an agent asks; NotFound.
+        Changes are verbs, notes, and what `recover` added; one already taken back does not count. `to` takes back
+        every change since a revision of this scope, or since `+2`, the second of the operations that wait for their
+        commit. Later messages and accesses stay, as does what was changed again since (`problems`). If nothing was
+        sent since, the prompt becomes the one before the change, byte for byte: its cut is taken back as well. All is
+        done or nothing.
+        Raises: Refused if there is nothing to undo or no room for it, or if an agent asks to undo a person's change;
+        NotFound.
         """
         return undo.undo(self._context, count, to)
 
@@ -608,17 +610,17 @@ class Session:
         added: Callable[[Recovered], str] | None = None,
         elsewhere: Resolved | None = None,
     ) -> Recovered:
-        """A part of a block, in the prompt or not, for a model to read; of a group, the list of its members.
+        """A part of a block, in the prompt or not, for a model to read; for a group, the list of its members.
 
-        At most `most` tokens, the offload threshold, and the free room, so that it is never offloaded itself (a person
-        has no such bounds: not `bounded`). Its header names its content and the call for the next part. The access is
-        recorded. `lines` and `chars` are ranges as in `41:80`, `path` that of a value in a JSON text, as in
-        `items[0].name`. A person may read deleted blocks, an agent may not. The
-        search for `grep` may take `seconds`; 0 for no limit.
-        With `reserved`, what is read is to come in as a result, and so many counted tokens with it: older blocks leave
-        for it as for any result. The text that `added` makes of what is read, if any, is appended with the record of
-        the access, as text that a program put in; `undo` takes it out of the prompt.
-        `elsewhere` is what `address` names in another store; such an access is not recorded.
+        If `bounded`, the part exceeds neither the offload threshold nor the free room, so that it is never offloaded
+        itself; `most` limits its tokens in any case. Its header describes it and names the call for the next part. The
+        access is recorded. `lines` and `chars` are ranges such as `41:80`; `path` leads to a value in a JSON text, such
+        as `items[0].name`. A person may read deleted blocks, an agent may not. The search for `grep` may take
+        `seconds`; 0 means no limit.
+        With `reserved`, the part is to come in as a result, with that many more counted tokens: older blocks leave for
+        it as for any result. The text that `added` returns for the part, if any, is appended with the record of the
+        access, as text from a program; `undo` removes it from the prompt.
+        `elsewhere` is what `address` resolves to in another store; such an access is not recorded.
         Raises: NotFound, BadInput, Refused, Damaged.
         """
         spare = self._spare()
@@ -644,13 +646,14 @@ class Session:
         )
 
     def recover_bytes(self, address: str) -> list[tuple[Row, bytes]]:
-        """The exact bytes of a block, or of all the blocks of a group, each an access. Raises as `recover` does."""
+        """The exact bytes of a block, or of all blocks of a group, each recorded as an access. Raises: as `recover`."""
         return recover.whole(self._context, address)
 
     def recover_file(self, address: str) -> tuple[Row, Path]:
-        """A block as a read-only file, an access, and the file's path: it is there until the session is closed.
+        """Writes a block to a read-only file, recorded as an access; returns its row and the file's path.
 
-        Raises: Refused for what has a secret's mark in it, and for several blocks; as `recover` does.
+        The file exists until the session is closed.
+        Raises: Refused for several blocks and for a block that contains a secret's mark; otherwise as `recover`.
         """
         row, body = recover.single(self._context, address)
         if self._recovered is None:

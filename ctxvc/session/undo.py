@@ -1,7 +1,7 @@
 """Undo and redo: changes of a scope's prompt, taken back by new commits.
 
-What is taken back, and what of it, is decided under the session's lock, on the ledger that the new commits join; all of
-them are one record. So no writer comes between, and a crash leaves all of it or nothing.
+What is taken back is decided under the session's lock, on the ledger that the new commits join, and these commits are
+one record. So no writer gets in between, and a crash leaves all of it or nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ctxvc.store.log.transaction import Transaction
 from ctxvc.store.read import operations, revision
 from ctxvc.store.read.operations import Operation
 
-#: A waiting operation, as in `+2`: the second oldest of those that are in no commit yet.
+#: An operation that waits for its commit: `+2` is the second oldest of them.
 _WAITING = re.compile(r"\+([1-9][0-9]{0,5})")
 
 
 def undo(context: Context, count: int = 1, to: str = "") -> tuple[Rehearsal, tuple[str, ...]]:
-    """Takes back the newest changes; returns the rehearsal and the changes' subjects; see `Session.undo`."""
+    """Takes back the newest changes; returns the rehearsal and their subjects; see `Session.undo`."""
     if count < 1:
         raise BadInput(f"{count} changes cannot be undone", hint="give 1 or more")
     with context.stored.writing() as transaction:
@@ -91,7 +91,7 @@ class _History:
         raise NotFound(f"{moment} is not an operation of this scope", hint=Phrase("list-operations"))
 
     def subject(self, operation: Operation) -> str:
-        """The subject of the verb that an operation is, takes back, or brings back."""
+        """The subject of the verb that an operation is, undoes, or redoes."""
         while operation.op in ("undo", "redo"):
             target = {operation.target}
             preceding = next((change for change in self if change.op != "step" and change.is_in(target)), None)
@@ -101,7 +101,7 @@ class _History:
         return operation.subject
 
     def irreversible(self, target: Operation | None) -> Iterator[Operation]:
-        """The operations after `target` that cannot be undone, among those that a person might mean."""
+        """The changes newer than `target` that cannot be taken back, but that a person might mean."""
         for change in takewhile(lambda change: change is not target, self):
             if change.op in ("goto", "compact") or change.switches:
                 yield change
@@ -118,7 +118,7 @@ class _History:
             newer.append(change)
         if any(map(self._asks, newer)):
             return True
-        # Its step was open: that step's commit comes before it, whichever of its records came later.
+        # If the target's step was open, its commit comes before the target's, even if some of its records came later.
         for position, change in enumerate(older, 1):
             if change.op == "step":
                 sent = revision.sent_prompt(change.trailers.get(revision.PROMPT, ""))
@@ -139,7 +139,7 @@ class _History:
         return any(row.role == "assistant" or row.kind == "dashboard" for row in rows)
 
     def _operations_since_request(self) -> int | None:
-        """How many operations came after this process' last request; None if it made none."""
+        """The number of operations since this process' last request; None if it made none."""
         place = self._context.requested_at.get(self._context.scope)
         return None if place is None else operations.count_since(self, place)
 
@@ -151,7 +151,7 @@ def _take_back(
     targets: Sequence[Operation],
     op: Literal["undo", "redo"],
 ) -> tuple[Rehearsal, tuple[str, ...]]:
-    """Adds what takes back `targets`, in this order, and acknowledges it. `op` is what was asked for."""
+    """Adds and acknowledges the verbs that take back `targets`, in this order. `op` is the caller's request."""
     scope = context.scope
     irreversible = [
         Problem(target=change.op, why="not allowed", text=f"{change.subject!r} cannot be undone")
@@ -216,7 +216,7 @@ def _take_back(
 def _inverse(
     context: Context, history: _History, target: Operation, now: Ledger
 ) -> tuple[tuple[Row, ...], tuple[Group, ...], dict[str, Any], list[Problem]]:
-    """Rows, groups and fields of `ctxvc.json` that take back `target` in `now`, and what of it cannot be taken back."""
+    """The rows, groups and fields of `ctxvc.json` that take back `target` in `now`, and why some parts cannot be."""
     before, after = operations.ledgers(context.store, target)
     rows, groups, problems = undoing.inverse(before, after, now)
     added, changed_since = undoing.withdrawn(before, after, now, context.actor)
@@ -240,7 +240,7 @@ def _rehearsal(
     groups: tuple[Group, ...],
     problems: tuple[Problem, ...] = (),
 ) -> Rehearsal:
-    """A change to `after` as a rehearsal; `tokens` are those of the prompt now."""
+    """The rehearsal of a change to `after`, from a prompt of `tokens` counted tokens."""
     return Rehearsal(
         plan=Plan(actions=(), actor=context.actor),
         after=after,
@@ -254,7 +254,7 @@ def _rehearsal(
 
 
 def _changes(before: Ledger, after: Ledger) -> tuple[tuple[Row, ...], tuple[Group, ...]]:
-    """The rows and groups that stand otherwise in `after`; a group that is gone has no members."""
+    """The rows and groups that differ in `after`; a group that is gone has no members."""
     rows = tuple(row for row in after.since(before) if row != before.get(row.id))
     emptied = [msgspec.structs.replace(group, members=()) for name, group in before.groups.items()
             if name not in after.groups]  # fmt: skip

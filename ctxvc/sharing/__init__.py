@@ -1,1 +1,1 @@
-"""Sessions on git remotes: which are there, pushed, pulled and withdrawn. A remote has one ref a clone."""
+"""Sessions on git remotes: listed, pushed, pulled and withdrawn. A remote has one ref per clone."""

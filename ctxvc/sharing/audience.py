@@ -1,4 +1,4 @@
-"""The readers of what is pushed to an address: anybody, or those with access to the project's code."""
+"""Who can read what is pushed to an address: anybody, or whoever has the project's code."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store.git import program, transport
 from ctxvc.store.git.allowlist import is_loopback
 
-#: Hosts that show a public repository by https at the path that ssh takes.
+#: Hosts that serve a public repository over https at the path used over ssh.
 _HOSTS = frozenset({"github.com", "gitlab.com", "bitbucket.org", "codeberg.org"})
 _SSH = re.compile(r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)(?::[0-9]+/|[:/])(.+)")
 
 
 def concerns(address: str, folder: Path, *, ask: bool = False) -> Iterator[str]:
-    """Reasons not to push sessions there, for a person. `folder` is the project's.
+    """Reasons not to push sessions to an address, for a person. `folder` is the project's.
 
-    A fork of the project that has nothing in common by its refs cannot be told. Raises: as `transport.refs`.
+    A fork of the project whose refs share nothing with it is not recognised. Raises: as `transport.refs`.
     """
     refs = transport.refs(address, ask=ask)
     if is_public(address):
@@ -32,7 +32,7 @@ def concerns(address: str, folder: Path, *, ask: bool = False) -> Iterator[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether somebody without credentials can read it. A folder of this machine is not public."""
+    """Whether an address can be read without credentials. A folder of this machine is not public."""
     for candidate in (address, _by_https(address)):
         if re.match(r"(https?|git)://", candidate):
             try:
@@ -44,7 +44,7 @@ def is_public(address: str) -> bool:
 
 
 def place(address: str) -> str:
-    """Host and path of an address, the same however it is written."""
+    """Host and path of an address, however it is written."""
     address = address.strip().rstrip("/").removesuffix(".git")
     scheme, colons, path = address.partition("://")
     if not colons:
@@ -62,7 +62,7 @@ def _by_https(address: str) -> str:
     return f"https://{host}/{path}" if host in _HOSTS and not address.startswith("https://") else ""
 
 
-# --- the project's own code repository and its remotes, to keep sessions out of them
+# --- the project's own code repository and its remotes, which sessions should stay out of
 
 #: The most refs of a remote that are looked up.
 _MOST = 20_000
@@ -79,9 +79,9 @@ def addresses(folder: Path) -> list[str]:
 
 
 def shares_history(folder: Path, address: str, refs: Mapping[str, str], *, ask: bool = False) -> bool:
-    """Whether a remote with these refs has a commit of the project: one of its tips, or its branch's first one.
+    """Whether a remote with these refs has a commit of the project: as a tip, or as its default branch's first commit.
 
-    If the remote's commits cannot be had in time, only the tips count.
+    If the remote's commits cannot be fetched in time, only the tips count.
     """
     ids = list(dict.fromkeys(refs.values()))[:_MOST]
     if not ids:
@@ -95,7 +95,7 @@ def shares_history(folder: Path, address: str, refs: Mapping[str, str], *, ask: 
 
 
 def _first_commits(address: str, *, ask: bool) -> list[bytes]:
-    """The first commits of a remote's default branch; none if they cannot be had."""
+    """The first commits of a remote's default branch; empty if they cannot be fetched."""
     with tempfile.TemporaryDirectory(prefix="ctxvc-") as folder:
         path = Path(folder, "commits.git")
         program.run(None, "init", "--quiet", "--bare", "--template=", str(path))

@@ -1,6 +1,6 @@
 """A clone's index of its sessions, as a commit on a remote has it: values ⇄ files and parents. Pure.
 
-docs/format.md specifies it. What is read here may come from anybody: a line that is not right is left out, with a word.
+docs/format.md specifies it. What is read may come from anybody: a malformed line is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ctxvc.core.ledger import name_rules
 from ctxvc.errors import Damaged, Phrase, Refused
 
 FORMAT = 1
-#: The refs of clones on a remote, and the map of what purges erased.
+#: The prefix of clones' refs on a remote.
 REFS = "refs/ctxvc/w/"
 HEAD_FILE = "index.json"
 LIST_FILE = "sessions.jsonl"
 SHARDS = "sessions"
-#: An index of more sessions than this is in 256 files, so that a push does not send all of it again.
+#: An index of more sessions than this is split into 256 files, so that a push does not send all of it again.
 MOST_UNSHARDED = 1_000
 
 #: The most bytes of all files of an index, and the most sessions and scopes that one clone may have.
@@ -34,9 +34,9 @@ _CLONE = 40
 
 
 class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session as its clone's index has it. `scope` is the current one; `tip` is its tip.
+    """A session in its clone's index. `scope` is the current scope, `tip` that scope's tip.
 
-    `tokens` is an estimate, bytes / 4, of all blocks; `updated` is the newest commit's time. `pieces` is the carrier
+    `tokens` estimates all blocks, as bytes / 4; `updated` is the newest commit's time. `pieces` is the carrier commit
     of a session that travels in pieces; empty if the remote has its tips.
     """
 
@@ -52,7 +52,7 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts of a clone in its index: its name, its newest purge, its links to code."""
+    """The clone of an index: its name, its newest purge, its links to code."""
 
     format: int = FORMAT
     clone: str
@@ -61,7 +61,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """A clone's sessions. `ignored` says of each entry that was left out why."""
+    """A clone's sessions by name. `ignored` has the reason for each entry that was left out."""
 
     head: Head
     sessions: dict[str, SessionEntry]
@@ -69,20 +69,20 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clone_problem(name: str) -> str:
-    """Why a clone cannot have that name; empty if it can."""
+    """Why a clone cannot have this name; empty if it can."""
     if len(name) > _CLONE or name != name.lower():
         return f"use up to {_CLONE} lower-case letters, digits, '.', '_' and '-'"
     return name_rules.problem(name)
 
 
 def files(index: Index) -> dict[str, bytes]:
-    """Path → bytes of the files of an index."""
+    """The files of an index, path → bytes."""
     head = msgspec.json.format(msgspec.json.encode(index.head), indent=1) + b"\n"
     return {HEAD_FILE: head, **{path: _lines(part) for path, part in parts(index).items()}}
 
 
 def parts(index: Index) -> dict[str, list[SessionEntry]]:
-    """The sessions by the file that lists them."""
+    """The sessions of an index, by the path of the file that lists them."""
     ordered = [index.sessions[name] for name in sorted(index.sessions)]
     if len(ordered) <= MOST_UNSHARDED:
         return {LIST_FILE: ordered}
@@ -99,14 +99,14 @@ def tips_of(sessions: Iterable[SessionEntry]) -> set[str]:
 
 
 def parents(sessions: Iterable[SessionEntry]) -> list[str]:
-    """The commits that an index of these sessions has as parents: the tips of their scopes, or what brings them."""
+    """The parent commits of an index of these sessions: the tips of their scopes, or their carriers."""
     return sorted(
         {tip for session in sessions for tip in ([session.pieces] if session.pieces else session.scopes.values())}
     )
 
 
 def parse(clone: str, content: Mapping[str, bytes]) -> Index:
-    """The index of a clone from its files. Raises: Refused for a newer format; Damaged."""
+    """The index of a clone from its files. Raises: Refused for a newer format; Damaged if this is not one."""
     if sum(map(len, content.values())) > LARGEST:
         raise Damaged(f"the index of {clone} is larger than {LARGEST:,} bytes", hint=Phrase("share-theirs"))
     try:
@@ -146,7 +146,7 @@ def _all_lines(content: Mapping[str, bytes]) -> Iterator[bytes]:
 
 
 def _session(line: bytes) -> tuple[SessionEntry | None, str]:
-    """The session on a line; or None, and why it is left out."""
+    """The session on a line; or None, and why the line is left out."""
     try:
         session = msgspec.json.decode(line, type=SessionEntry)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -178,7 +178,7 @@ def _session(line: bytes) -> tuple[SessionEntry | None, str]:
 
 
 def _clash(scopes: Iterable[str]) -> str:
-    """Two scopes that git or a file system cannot have beside each other."""
+    """The conflict of two scopes that git or a file system cannot have side by side; empty if there is none."""
     before = ""
     for name in sorted(scope.lower() + "/" for scope in scopes):
         if before and name.startswith(before):

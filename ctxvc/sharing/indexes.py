@@ -1,4 +1,4 @@
-"""The indexes of all clones on a remote, read from the cache of them; and a session there, looked at without a pull."""
+"""The indexes of all clones on a remote, read from their cache, and its sessions, read without a pull."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REFSPECS = [f"+{REFS}*:{REFS}*", f"+{PURGED}*:{PURGED}*"]
 
 
 class Indexes(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a remote: each clone's index, the commits that lead to them, and the newest map of purges.
+    """The contents of a remote: each clone's index, the commits of these, and the newest map of purges.
 
-    `ignored` says what was left out, and why.
+    `ignored` has what was left out, and why.
     """
 
     clones: dict[str, Index]
@@ -43,13 +43,13 @@ class Indexes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fetch(address: str, *, ask: bool = False) -> Indexes:
-    """The indexes as they are there now. Raises: as `transport.fetch`."""
+    """The indexes now on the remote. Raises: as `transport.fetch`."""
     CachedIndexes(address).update(_REFSPECS, ask=ask)
     return cached(address)
 
 
 def cached(address: str) -> Indexes:
-    """The indexes as they were fetched last."""
+    """The indexes as last fetched."""
     cache = CachedIndexes(address)
     clones, commits, ignored = {}, {}, []
     refs = cache.refs()
@@ -65,7 +65,7 @@ def cached(address: str) -> Indexes:
     for clone, commit in commits.items():
         content = small.get(commit, {})
         try:
-            if index.LIST_FILE not in content:  # in parts, or none of ours
+            if index.LIST_FILE not in content:  # split into parts, or not an index
                 content = cache.files(commit, index.LARGEST)
             clones[clone] = index.parse(clone, content)
         except CtxvcError as error:
@@ -74,13 +74,13 @@ def cached(address: str) -> Indexes:
 
 
 def forget(address: str) -> None:
-    """Removes what is cached of a remote, since it may have what a purge erased."""
+    """Removes a remote's cache, which may contain what a purge erased."""
     CachedIndexes(address).forget()
     CachedRepository(address, cached_repository.KIND).forget()
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """A session in the index of the clone that has the newest of it. `clones` are all that list it."""
+    """A session, from the index of the clone with its newest state. `clones` are all clones that list it."""
 
     clone: str
     entry: SessionEntry
@@ -88,7 +88,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 def newest(theirs: Indexes) -> dict[str, Newest]:
-    """Each session of a remote once, by its name."""
+    """Each session of a remote once, by name."""
     sessions: dict[str, Newest] = {}
     for clone, entries in sorted(theirs.clones.items()):
         for name, entry in entries.sessions.items():
@@ -104,7 +104,7 @@ def newest(theirs: Indexes) -> dict[str, Newest]:
 def snapshot(
     store: Store, remote: Remote, theirs: Indexes, session: str, scope: str = "", *, ask: bool = False
 ) -> Snapshot:
-    """A scope of a session there, by default its current one. Bodies are fetched when they are read.
+    """A scope of a session on the remote, by default its current one. Bodies are fetched when they are read.
 
     Raises: NotFound; as `CachedScope.snapshot`.
     """

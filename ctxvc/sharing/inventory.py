@@ -1,4 +1,4 @@
-"""The shared part of this store: the index of its sessions, and the commit that carries both; tags are signed ones."""
+"""What this store shares: the index of its sessions, and the commit that carries it with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Cached(msgspec.Struct, frozen=True):
 
 
 def index(store: Store, remote: Remote, clone: str, purged: str) -> Index:
-    """The sessions that this remote is to have."""
+    """The index of the sessions that this remote is to have."""
     cached = local_cache.load(store, _CACHE, dict[str, _Cached]) or {}
     entries: dict[str, _Cached] = {}
     sessions: dict[str, SessionEntry] = {}
@@ -53,13 +53,13 @@ def index(store: Store, remote: Remote, clone: str, purged: str) -> Index:
 
 
 def commit(store: Store, index: Index, former: str = "") -> str:
-    """The commit of an index: `former` if that is the same. Its objects are in the store; no ref leads to it."""
+    """The commit of an index; `former` if that is equal. Its objects are written, but no ref leads to it."""
     raw = Raw(store.repository)
     content = indices.files(index)
     parts = indices.parts(index)
     if len(parts) == 1 and indices.LIST_FILE in parts:
         parents = indices.parents(index.sessions.values())
-    else:  # a commit a shard: a push sends those that changed
+    else:  # one commit per shard: a push sends those that changed
         parents = [_part(raw, path, content[path], part) for path, part in parts.items()]
     parents += [index.head.links] if index.head.links else []
     tree = _tree(raw, content)
@@ -74,18 +74,18 @@ def commit(store: Store, index: Index, former: str = "") -> str:
 
 
 def keep(store: Store, ref: str, commit: str) -> None:
-    """Keeps a commit of an index, and what the remote has by it, by one of our refs."""
+    """Keeps the commit of an index, and all that is reachable from it, by a ref of ours."""
     program.run(store.path, "update-ref", ref, commit)
 
 
 def carrier(store: Store, content: Mapping[str, bytes], former: str) -> str:
-    """A commit of files that brings a session in pieces, after a former one of the same session."""
+    """A commit of files that carries a session in pieces, on top of the session's `former` one."""
     raw = Raw(store.repository)
     return _commit(raw, _tree(raw, content), [former] if former else [], "pieces", 1)
 
 
 def _part(raw: Raw, path: str, data: bytes, sessions: Iterable[SessionEntry]) -> str:
-    # Of one date always, so that what has not changed stays the same commit.
+    # The date is constant, so that an unchanged part stays the same commit.
     return _commit(raw, _tree(raw, {path: data}), indices.parents(sessions), path, 1)
 
 
@@ -94,7 +94,7 @@ def _commit(raw: Raw, tree: bytes, parents: Iterable[str], subject: str, time: i
 
 
 def _tree(raw: Raw, content: Mapping[str, bytes]) -> bytes:
-    """A folder of files, some in one folder below it."""
+    """The tree of these files, at most one folder deep."""
     entries: dict[bytes, tuple[bytes, bytes]] = {}
     folders: dict[str, dict[str, bytes]] = {}
     for path, data in content.items():
@@ -117,7 +117,7 @@ def _is_offered(session: SessionEntry, remote: Remote) -> bool:
 
 
 def _entry(store: Store, name: str, tips: Mapping[str, str]) -> SessionEntry | None:
-    """The session as it is committed; None if it cannot be read, or has no `main` yet."""
+    """The entry of a session as committed; None if it cannot be read or has no `main` yet."""
     if "main" not in tips:
         return None
     scope = store.current_scope(name, tips)
@@ -150,9 +150,9 @@ def _entry(store: Store, name: str, tips: Mapping[str, str]) -> SessionEntry | N
 
 
 def sign(store: Store, name: str, session: str = "") -> int:
-    """Signs the history of a session, by default of all, as it is committed; returns the number of sessions.
+    """Signs the committed history of a session, by default of all; returns the number of sessions.
 
-    Raises: BadName; Refused if the tag is there or nothing can be signed; NotFound if there is nothing to sign.
+    Raises: BadName; Refused if the tag exists or signing is not possible; NotFound if there is nothing to sign.
     """
     if reason := name_rules.problem(name):
         raise BadName(f"bad tag name {name[:100]!r}: {reason}", hint=f"try {name_rules.slug(name, 'tag')!r}")
@@ -168,12 +168,11 @@ def sign(store: Store, name: str, session: str = "") -> int:
 
 
 def signed(store: Store, name: str) -> tuple[str, str]:
-    """The commit under a tag, and who signed it.
+    """The commit under a tag, and its signer.
 
-    Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history does not go on from it.
+    Raises: NotFound; Refused if the signature is not good; Damaged if a scope's history no longer continues from it.
     """
-    who = signature.signer(store.path, name)
-    signed_commit = signature.commit_of(store.path, name)
+    signed_commit, who = signature.signer(store.path, name)
     for session, scopes in _signed_tips(store, signed_commit).items():
         now = store.tips(session)
         for scope, tip in scopes.items():

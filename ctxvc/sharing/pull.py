@@ -1,4 +1,4 @@
-"""Pulling: what other clones pushed comes in; a session's scopes go on, or become lines of their own."""
+"""Pulling: takes in what other clones pushed; a session's scopes are continued, or become lines of their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from ctxvc.store.upkeep import gc
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that came in or went on: its scopes that moved. `apart` are new lines of a scope that grew here too."""
+    """A session that came in or was continued: its scopes that moved. `apart` are new lines, of scopes that also grew
+    here."""
 
     session: str
     clone: str
@@ -37,7 +38,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a pull. `clones` are those on the remote, `ignored` says what was not taken, and why."""
+    """The result of a pull. `clones` are those on the remote, `ignored` has what was not taken, and why."""
 
     remote: str
     address: str
@@ -52,7 +53,7 @@ Choice = Callable[[SessionEntry], bool]
 
 
 def choice(sessions: Collection[str] = (), since: str = "") -> Choice:
-    """A filter for sessions of these names with a commit since an ISO 8601 time in UTC; empty: all names, any time."""
+    """A filter for sessions of these names with a commit since an ISO 8601 time in UTC; if empty, any name or time."""
     return lambda session: (not sessions or session.name in sessions) and session.updated >= since
 
 
@@ -60,10 +61,9 @@ _ALL = choice()
 
 
 def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = False) -> Pulled:
-    """Takes in what other clones pushed. Interrupted anywhere, the next one goes on.
+    """Takes in what other clones pushed, except what is damaged. After an interruption, the next pull completes it.
 
     Raises: Refused if a purge is to be accepted first, or another store has this clone's name; Unreachable, CtxvcError.
-    What is damaged is not taken.
     """
     remote = remotes.find(store, name)
     with locked(store.path / "ctxvc" / "lock" / f"_pull-{remote.name}"):
@@ -96,12 +96,12 @@ def pull(store: Store, name: str = "", *, chosen: Choice = _ALL, ask: bool = Fal
         )
 
 
-#: So many new sessions begin at once: each one's lock is an open file.
+#: The most new sessions that begin at once: each one's lock is an open file.
 _BATCH = 200
 
 
 class Offer(NamedTuple):
-    """The offer of a clone: sessions, and its links to code commits."""
+    """What to take from a clone: sessions, and its links to code commits."""
 
     clone: str
     links: str
@@ -111,7 +111,7 @@ class Offer(NamedTuple):
         return tips_of(self.sessions) | {self.links} - {""}
 
     def plain(self) -> set[str]:
-        """The tips that the remote has directly, not in pieces."""
+        """The tips that the remote has as commits, not in pieces."""
         return tips_of(entry for entry in self.sessions if not entry.pieces) | {self.links} - {""}
 
 
@@ -129,7 +129,7 @@ class _Course:
         self._ask = ask
 
     def bring(self, offers: Sequence[Offer]) -> None:
-        """Takes in what the clones offer, all with one fetch; nothing that is damaged, or that a purge erased."""
+        """Takes in what the clones offer, with one fetch; nothing that is damaged or that a purge erased."""
         current = self._store.all_tips()
         offers = [offer for offer in (self._news(offer, current) for offer in offers) if offer.tips()]
         while offers:
@@ -142,11 +142,11 @@ class _Course:
                     for offer in offers:
                         self._take(objects, offer)
                     return
-            # What is damaged or was erased does not come in, not even unused: all else is fetched again.
+            # What is damaged or erased must not come in, not even unreachable: all else is fetched again.
             offers = [offer for offer in sound if offer.tips()] if is_clean else self._without_erased(offers)
 
     def _news(self, offer: Offer, current: Mapping[str, Mapping[str, str]]) -> Offer:
-        """The news in an offer. A clone that has not accepted a purge yet has nothing for us."""
+        """The new part of an offer; nothing from a clone that has not accepted a purge yet."""
         if not self._erased.isdisjoint(offer.tips()):
             self.ignored.append(f"{offer.clone} has not accepted a purge yet")
             return offer._replace(sessions=[], links="")
@@ -163,7 +163,7 @@ class _Course:
         if wants:
             try:
                 objects.fetch(self._address, wants, ask=self._ask)
-            except Barred:  # an old server gives whole refs only, or a clone has pushed meanwhile
+            except Barred:  # an old server serves whole refs only, or a clone has pushed meanwhile
                 refs = [f"{REFS}{clone}" for clone, tips in new_tips.items() if tips]
                 objects.fetch(self._address, refs, ask=self._ask)
         for offer in offers:
@@ -172,10 +172,10 @@ class _Course:
                     try:
                         objects.assemble(self._address, session.pieces, f"{REFS}{offer.clone}", ask=self._ask)
                     except Damaged as error:
-                        self.damaged.append(error)  # and so it is not sound
+                        self.damaged.append(error)  # so `_sound` leaves the session out
 
     def _without_erased(self, offers: Sequence[Offer]) -> list[Offer]:
-        """The offers of those clones that have nothing of what a purge erased: each is looked at by itself."""
+        """The offers of clones without anything that a purge erased; each is fetched and checked by itself."""
         clean = []
         for offer in offers:
             with quarantine(self._store) as objects:
@@ -187,7 +187,7 @@ class _Course:
         return clean
 
     def _sound(self, objects: Quarantine, offer: Offer) -> Offer:
-        """The offer without the sessions that are damaged."""
+        """The offer without its damaged sessions."""
         sessions = []
         for session in offer.sessions:
             try:
@@ -219,13 +219,13 @@ class _Course:
 
 
 def settle_current(store: Store) -> None:
-    """Makes the newest session the store's current one, in a store that had none yet."""
-    newest = [*by_recency(store), *store.sessions()][0]  # there may be a project's notes alone
+    """Makes the newest session the current one of a store that had none yet."""
+    newest = [*by_recency(store), *store.sessions()][0]  # there may only be a project's notes
     store.set_current_scope(newest, store.current_scope(newest))
 
 
 def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) -> list[Arrival]:
-    """Begins sessions that came in and are new here, all or none. Raises: Conflict if one is not new any more."""
+    """Begins sessions that came in and are new here, all or none. Raises: Conflict if one is no longer new."""
     refs: dict[str, str] = {}
     arrivals = []
     with ExitStack() as stack:
@@ -243,7 +243,7 @@ def begin(store: Store, sessions: Sequence[SessionEntry], clone: str, own: str) 
 
 
 def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, own: str) -> Arrival | None:
-    """Moves the scopes of a session that came in; None if there is nothing to move. Raises: CtxvcError."""
+    """Moves the scopes of a known session that came in; None if there is nothing to move. Raises: CtxvcError."""
     name = session.name
     with StoredSession.open(store, name) as stored:
         stored.flush()
@@ -269,12 +269,12 @@ def go_on(store: Store, objects: Quarantine, session: SessionEntry, clone: str, 
 
 
 def _joined(objects: Quarantine, tips: Mapping[str, str], base: str, scope: str) -> bool:
-    """Whether somebody's goto to `base` has joined the line `scope` to it already."""
+    """Whether somebody's `goto` has already joined the line `scope` to `base`."""
     return base in tips and objects.repository.descendant_of(tips[base], tips[scope])
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A scope that goes to another commit. `before` is empty for a new scope."""
+    """A scope's move to another commit. `before` is empty for a new scope."""
 
     scope: str
     before: str
@@ -292,8 +292,8 @@ def line_moves(
 ) -> list[Move]:
     """The moves that bring in every line of `theirs` (scope → tip) that `ours` does not have.
 
-    `clone` is whose they are, `own` is ours. `follows(tip, older)` says whether a line at `tip` goes on from `older`. A
-    scope that is not `free`, since somebody is in the middle of a step there, does not move.
+    `clone` is their clone's name, `own` ours. `follows(tip, older)` says whether a line at `tip` continues `older`. A
+    scope that is not `is_free`, since somebody is in the middle of a step there, does not move.
     """
     state = dict(ours)
     moves: dict[str, Move] = {}
@@ -315,7 +315,7 @@ def line_moves(
 
 
 def _unused(target: str, aside: str, state: Mapping[str, str]) -> str:
-    """A name for a new line: its own, else that of its clone's line, else with a number."""
+    """A free name for a new line: its own, else that of its clone's line, else one with a number."""
     for name in (target, aside, *(f"{aside}.{number}" for number in range(2, len(state) + 3))):
         if _fits(name, frozenset(state)):
             return name
@@ -324,7 +324,7 @@ def _unused(target: str, aside: str, state: Mapping[str, str]) -> str:
 
 
 def _fits(name: str, scopes: frozenset[str]) -> bool:
-    """Whether git and a file system can have that scope beside the others."""
+    """Whether git and a file system can have a scope of this name beside `scopes`."""
     if name_rules.scope_problem(name):
         return False
     lower = name.lower()
@@ -338,11 +338,11 @@ _CLONE = "bundle"
 
 
 def take_bundle(store: Store, path: Path) -> tuple[list[Arrival], list[CtxvcError]]:
-    """The sessions of a bundle that came in, and an error for each that did not. One that the store has just so is
-    neither.
+    """The sessions of a bundle that came in, and an error for each that did not. One that is already in the store,
+    unchanged, is neither.
 
-    Raises: BadInput if it has none; Refused if a purge erased some of it; Unreachable, CtxvcError if git cannot read
-    it.
+    Raises: BadInput if the bundle has no session; Refused if a purge erased some of it; Unreachable, CtxvcError if git
+    cannot read it.
     """
     address = str(path.resolve())
     sessions: dict[str, dict[str, str]] = {}

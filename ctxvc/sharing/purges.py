@@ -1,4 +1,4 @@
-"""Purges that travel: the record of what was erased is on the remote beside the indexes (decision 63)."""
+"""Purges that travel: the remote has the record of what was erased beside the indexes (decision 63)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ctxvc.sharing.index import REFS, tips_of
 from ctxvc.sharing.indexes import Indexes
 from ctxvc.store.purge import carried
 from ctxvc.store.purge.carried import PurgeRecord
-from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, adopt, purge
+from ctxvc.store.purge.search import Report
 from ctxvc.store.store import Store
 from ctxvc.store.trust.quarantine import quarantine
 from ctxvc.store.upkeep import gc
 
 
 def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) -> str:
-    """The commit of the record that the remote is to have. Raises: Refused if a person must decide first."""
+    """The commit of the purge record that the remote is to have. Raises: Refused if a person must decide first."""
     ours = carried.own(store)
     if not carried.includes(store, ours.commit, theirs.purged):
         raise Refused("another clone purged content that is shared here", hint=Phrase("share-accept"))
@@ -28,7 +28,9 @@ def check_push(store: Store, theirs: Indexes, clone: str, *, after_purge: bool) 
 
 
 def check_pull(store: Store, address: str, theirs: Indexes, *, ask: bool) -> None:
-    """Takes over the remote's record. Raises: Refused if it purges what is here: a person must accept it first."""
+    """Adopts the remote's purge record if this store has nothing of what it erased.
+
+    Raises: Refused if a person must accept it first."""
     record = _news(store, address, theirs, ask=ask)
     if count := len(carried.present(store, record)):
         raise Refused(
@@ -39,9 +41,9 @@ def check_pull(store: Store, address: str, theirs: Indexes, *, ask: bool) -> Non
 
 
 def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
-    """Erases here what another clone has purged, also from what only this store has; None if there is nothing to erase.
+    """Erases here what another clone purged, also from history that only this store has; None if it has none of it.
 
-    The store must be opened anew afterwards. Raises: as `purge.purge`; Unreachable, CtxvcError.
+    The store must be reopened afterwards. Raises: as `purge.purge`; Unreachable, CtxvcError.
     """
     remote = remotes.find(store, name)
     gc.flush(store)
@@ -62,7 +64,7 @@ def accept(store: Store, name: str = "", *, ask: bool = False) -> Report | None:
 
 
 def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRecord:
-    """The remote's record if ours has not all of it; else an empty one. Raises: Damaged."""
+    """The remote's record if ours lacks some of it, else an empty one. Raises: Damaged."""
     ours = carried.own(store)
     if not theirs.purged or carried.includes(store, ours.commit, theirs.purged):
         return PurgeRecord()
@@ -76,7 +78,7 @@ def _news(store: Store, address: str, theirs: Indexes, *, ask: bool) -> PurgeRec
 
 
 def _fetch_rewritten(store: Store, address: str, theirs: Indexes, record: PurgeRecord, *, ask: bool) -> None:
-    """Fetches the new history of our sessions from those who have rewritten it: what was erased follows from it."""
+    """Fetches the new history of our sessions from clones that have rewritten it: it shows what was erased."""
     ours = frozenset(store.sessions())
     rewritten = [
         (clone, session)

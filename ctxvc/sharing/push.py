@@ -1,4 +1,4 @@
-"""Pushing: this clone's index and sessions, onto its own ref of a remote; on request, or whenever there is news."""
+"""Pushing: this clone's index and sessions, to its own ref on a remote."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ctxvc.store.upkeep import carriers, gc
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a push. `sessions` are those on the remote now, `changed` the new or longer ones among them.
+    """The result of a push. `sessions` are those on the remote now, `changed` the new or longer ones among them.
 
-    `withdrawn` were there and are in its index no more. `purged` says whether the record of a purge went along, `large`
-    which bodies hosts would have refused: their sessions are there in pieces.
+    `withdrawn` are those no longer in its index. `purged` says whether the record of a purge was pushed; `large` are
+    bodies that hosts would have refused, whose sessions are there in pieces.
     """
 
     remote: str
@@ -52,10 +52,10 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def push(store: Store, name: str = "", *, after_purge: bool = False, ask: bool = False) -> Pushed:
-    """Pushes the sessions that the remote is to have; interrupted anywhere, it is done by the next one.
+    """Pushes the sessions that the remote is to have. After an interruption, the next push completes it.
 
     Raises: Refused if nobody agreed to send anything there, a secret would leave, a purge is to be accepted first, or
-    another store has this clone's name; Unreachable, CtxvcError. Then the remote has its former index.
+    another store has this clone's name; Unreachable, CtxvcError. The remote then keeps its former index.
     """
     remote = remotes.find(store, name)
     if not remote.sends:
@@ -119,7 +119,7 @@ def _push(
 
 
 def _had(store: Store, theirs: indexes.Indexes) -> list[str]:
-    """Our commits that the remote has, by any index there: they were searched, or came from there."""
+    """The commits here that some index on the remote has: they were searched for secrets, or came from there."""
     return sorted(tip for tip in {*tips_of(theirs.entries), *theirs.commits.values()} if tip in store.repository)
 
 
@@ -128,7 +128,7 @@ SIZE = 40 << 20
 
 
 def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]:
-    """The bodies of these sessions that hosts do not take, and that the remote does not have as they are."""
+    """The bodies of these sessions that are too large for hosts, unless the remote has them outside pieces."""
     plain = tips_of(entry for entry in theirs.entries if not entry.pieces)
     tips = tips_of(index.sessions.values()) - plain
     had = sorted(tip for tip in plain if tip in store.repository)
@@ -136,7 +136,7 @@ def large_bodies(store: Store, index: Index, theirs: Indexes) -> list[LargeBody]
 
 
 def in_pieces(store: Store, index: Index, former: Mapping[str, SessionEntry], bodies: Sequence[LargeBody]) -> Index:
-    """The index with a carrier for each session that has one of these bodies. `former` are those on the remote."""
+    """The index with a carrier for each session with one of these bodies. `former` is the index on the remote."""
     names = {body.session for body in bodies}
     trees = _Trees(store, bodies)
     sessions = {
@@ -147,7 +147,7 @@ def in_pieces(store: Store, index: Index, former: Mapping[str, SessionEntry], bo
 
 
 class _Trees:
-    """Which folders of a store have one of these blobs. A scope's tree has all its bodies, in the prompt or not."""
+    """Whether trees of a store contain one of these blobs. A scope's tree has all its bodies, in the prompt or not."""
 
     def __init__(self, store: Store, blobs: Iterable[LargeBody]) -> None:
         self._objects = Objects(store.repository)
@@ -168,13 +168,13 @@ class _Trees:
 
 
 def tips_in_pieces(index: Index) -> tuple[list[str], list[str]]:
-    """The tips of its sessions that travel in pieces, and their carriers."""
+    """The tips of the sessions that travel in pieces, and their carriers."""
     sessions = [entry for entry in index.sessions.values() if entry.pieces]
     return sorted(tips_of(sessions)), sorted(entry.pieces for entry in sessions)
 
 
 def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> SessionEntry:
-    """The session with the carrier of what the remote does not have of it."""
+    """The session with a carrier for the part that the remote does not have."""
     before = former if former and former.pieces and _is_here(store, former) else None
     tips = sorted(set(entry.scopes.values()))
     base = sorted(set(before.scopes.values())) if before else []
@@ -190,19 +190,19 @@ def _carried(store: Store, entry: SessionEntry, former: SessionEntry | None) -> 
 
 
 def _is_here(store: Store, former: SessionEntry) -> bool:
-    """Whether what the remote has can be built on; after a purge it cannot."""
+    """Whether the store still has what the remote has, to build on; not after a purge."""
     return all(commit in store.repository for commit in (former.pieces, *former.scopes.values()))
 
 
-#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute a repository).
+#: Seconds between two pushes; hosts limit them (GitHub: 6 a minute for a repository).
 PAUSE = 60.0
 _LOCK = "ctxvc/lock/_auto-push"
 
 
 def push_news(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
-    """Pushes what is new to every remote that a person lets it send to, and what comes meanwhile a minute later.
+    """Pushes what is new to every remote that a person allowed, and what comes meanwhile a minute later.
 
-    Returns at once if another process does so. What fails is kept (`push_attempt`), and tried again with the next news.
+    Returns at once if another process is at it. A failure is recorded (`push_attempt`) and retried with the next news.
     Raises: CtxvcError, OSError if the store cannot be read.
     """
     contained.make_folder(path, "ctxvc/lock")
@@ -218,7 +218,7 @@ def push_news(path: Path, sleep: Callable[[float], None] = clock.sleep) -> None:
 
 
 def _news(path: Path) -> bool:
-    """Whether something is to be pushed that the last attempt did not have."""
+    """Whether there is something to push that the last attempt did not have."""
     with Store(path) as store:
         return bool(_targets(store)) and _tips(store) != push_attempt.last(path).tips
 
@@ -239,6 +239,6 @@ def _targets(store: Store) -> list[str]:
 
 
 def _tips(store: Store) -> str:
-    """A digest of all that could be pushed."""
+    """A digest of everything that could be pushed."""
     gc.flush(store)
     return hashlib.sha256(msgspec.json.encode([store.all_tips(), links.tip(store)], order="sorted")).hexdigest()

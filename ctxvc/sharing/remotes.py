@@ -1,6 +1,6 @@
-"""The remotes that a person gave a store, and what was last pushed there.
+"""The remotes that a person added to a store, and what was last pushed there.
 
-Kept in the store and sealed: a store from elsewhere can bring no remote that anything of ours is sent to.
+Kept in the store under a seal: a store from elsewhere cannot bring a remote to which anything is sent.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LARGEST = 16 << 20
 
 
 class Remote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A remote. `sends` says whether a person agreed to push there, and `sessions` which: all if empty.
+    """A remote. `sends` says whether a person agreed to push there, `sessions` which sessions: all if empty.
 
-    `since` leaves out sessions that are older, `withheld` those that were taken back. `pushed` is the index there as
-    far as we know, `pushing` one whose push has not answered.
+    `since` excludes older sessions, `withheld` withdrawn ones. `pushed` is the commit of the index last known to be
+    there, `pushing` one whose push was never confirmed.
     """
 
     name: str
@@ -52,14 +52,14 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clone_name(store: Store) -> str:
-    """The store's name on its remotes; empty before it has one."""
+    """The name of this store on its remotes; empty before it has a remote."""
     return _state(store).clone
 
 
 def writers(store: Store) -> Callable[[str], str]:
-    """Which clone recorded a session: the one that it came from, else this store's own name; empty where it has none.
+    """Session → the clone that recorded it: the one it came from, else this store's name, which may be empty.
 
-    Where nothing can be read of that, it is empty for all.
+    Always empty if the file cannot be read.
     """
     try:
         state = _state(store)
@@ -69,7 +69,7 @@ def writers(store: Store) -> Callable[[str], str]:
 
 
 def remember_writers(store: Store, sessions: Mapping[str, str]) -> None:
-    """Keeps which clones new sessions came from."""
+    """Records which clones new sessions came from."""
     if sessions:
         state = _state(store)
         _write(store, msgspec.structs.replace(state, writers={**state.writers, **sessions}))
@@ -81,7 +81,7 @@ def every(store: Store) -> list[Remote]:
 
 
 def find(store: Store, name: str = "") -> Remote:
-    """The remote of that name, by default the only one. Raises: NotFound; Refused if another machine gave it."""
+    """The remote of this name, by default the only one. Raises: NotFound; Refused if another machine added it."""
     remotes = _state(store).remotes
     if not name and len(remotes) == 1:
         (name,) = remotes
@@ -98,12 +98,12 @@ def find(store: Store, name: str = "") -> Remote:
 
 
 def is_ours(store: Store, remote: Remote) -> bool:
-    """Whether a person gave this remote on this machine."""
+    """Whether a person added this remote on this machine."""
     return seals.is_sealed_here(store.path, _payload(_state(store).clone, remote), remote.seal)
 
 
 def check(name: str, address: str, clone: str) -> None:
-    """Raises: BadInput if one of them cannot be used."""
+    """Raises: BadInput if the remote's name or address, or the clone's name, cannot be used."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"{name[:40]!r} cannot name a remote", hint="use up to 40 lower-case letters, digits and '-'")
     if not allowlist.is_address(address):
@@ -115,18 +115,18 @@ def check(name: str, address: str, clone: str) -> None:
 
 
 def absolute(address: str, folder: Path) -> str:
-    """The address, with a path on this machine made absolute: a remote is the same one from every folder."""
+    """The address, with a local path made absolute, so that it means the same from every folder."""
     before, colon, _ = address.partition(":")
     is_elsewhere = "://" in address or (colon and "/" not in before)
     return address if is_elsewhere else str((folder / address).resolve())
 
 
 def add(store: Store, remote: Remote, clone: str = "") -> Remote:
-    """Adds or replaces a remote; `clone` is what this store is to be called there. Raises: BadInput."""
+    """Adds or replaces a remote; `clone` is this store's new name on its remotes. Raises: BadInput."""
     check(remote.name, remote.address, clone)
     state = _state(store)
     clone = clone or state.clone or secrets.token_hex(4)
-    if clone != state.clone:  # others keep what they have; their seals are of the old name
+    if clone != state.clone:  # the seals of the other remotes have the old name
         state = msgspec.structs.replace(
             state,
             remotes={
@@ -142,7 +142,7 @@ def add(store: Store, remote: Remote, clone: str = "") -> Remote:
 
 
 def update(store: Store, remote: Remote) -> Remote:
-    """Keeps what changed of a remote: which sessions it gets, what it has."""
+    """Saves a changed remote: which sessions it gets, what it has."""
     state = _state(store)
     remote = _sealed(store, state.clone, remote)
     _write(store, msgspec.structs.replace(state, remotes={**state.remotes, remote.name: remote}))
@@ -150,7 +150,7 @@ def update(store: Store, remote: Remote) -> Remote:
 
 
 def check_own(remote: Remote, clone: str, there: str) -> None:
-    """Raises: Refused if the index `there`, which the remote has under this store's name, is another store's."""
+    """Raises: Refused if the index `there`, on the remote under this store's name, is another store's."""
     if there and there not in (remote.pushed, remote.pushing):
         raise Refused(
             f"another store pushes to {remote.name} as {clone}", hint=Phrase("share-name", address=remote.address)
@@ -158,21 +158,21 @@ def check_own(remote: Remote, clone: str, there: str) -> None:
 
 
 def recognised(store: Store, remote: Remote, clone: str = "", *, ask: bool = False) -> Remote:
-    """The remote with what it has of this store under the name `clone`, by default this store's own.
+    """The remote with `pushed` set to its index under the name `clone`, by default this store's, if pushed from here.
 
-    Raises: Refused if another store is called so there; as `transport.refs`.
+    Raises: Refused if another store has this name there; as `transport.refs`.
     """
     clone = clone or clone_name(store)
     ref = f"{index.REFS}{clone}"
     there = transport.refs(remote.address, ref, ask=ask).get(ref, "") if clone else ""
-    if there and there in store.repository:  # pushed from here, before the remote was forgotten
+    if there and there in store.repository:  # pushed from here, before the remote was removed
         remote = msgspec.structs.replace(remote, pushed=there)
     check_own(remote, clone, there)
     return remote
 
 
 def remove(store: Store, name: str) -> Remote:
-    """Forgets a remote; what was pushed there stays there. Raises: NotFound."""
+    """Removes a remote from this store; what was pushed there stays there. Raises: NotFound."""
     state = _state(store)
     if name not in state.remotes:
         raise NotFound(f"no remote {name[:40]!r}{meant(name, state.remotes)}", hint=Phrase("share-add"))
@@ -184,7 +184,7 @@ def remove(store: Store, name: str) -> Remote:
 
 
 def tracking(remote: str, clone: str) -> str:
-    """Our ref to what was last pushed."""
+    """The ref here that leads to what was last pushed."""
     return f"refs/remotes/{remote}/{clone}"
 
 

@@ -1,7 +1,7 @@
 """A scope as files in a folder: a detached, sparse linked worktree of the store.
 
-Detached, because a worktree with a scope's branch checked out would show every new block as deleted, and would commit
-it so. Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no scope.
+Detached, because a worktree with a scope's branch checked out would show, and commit, every new block as deleted.
+Sparse, because of 50,000 blocks only a few hundred are in the prompt. Changes in a checkout move no scope.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ctxvc.store.trust import contained
 from ctxvc.store.verify.history import COMMITTER
 
 DASHBOARD = worktrees.DASHBOARD
-#: The most bytes of a body that are compared.
+#: The most bytes of a body that is compared.
 _LARGEST = 1 << 30
 FOLDER = "checkout"
 
@@ -42,15 +42,15 @@ _ALWAYS = (
     *(f"!/{folder}/" for folder in (fmt.BODY, fmt.CLIENT, fmt.ASIDES)),
     "/blocks/",
 )
-#: Folders further inside are ignored: they could be repositories with settings of their own.
+#: Nested repositories are ignored: they could have settings of their own.
 _CHANGED = ("diff", "--raw", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=all", "--abbrev=40")
-#: The characters of a sparse pattern that have no special meaning.
+#: Characters without a special meaning in a sparse pattern.
 _PLAIN = re.compile(r"[A-Za-z0-9/.-]+")
 _SWAPPED = {"blocks": "archive", "archive": "blocks"}
 
 
 class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a checkout; `files` counts them without the dashboard."""
+    """The contents of a checkout; `files` does not count the dashboard."""
 
     path: str
     session: str
@@ -60,17 +60,17 @@ class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """A block whose files all moved to the other side, unchanged."""
+    """A block whose files were all moved to the other side, unchanged."""
 
     block: str
     verb: Literal["archive", "restore"]
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's changes in a checkout since `base`, the newest of our commits that it is based on.
+    """A person's changes in a checkout since `base`, the newest of our commits below it.
 
     `commits` are the person's own, newest first; `others` describes the change of each path that is not part of a move.
-    `back` is the command that undoes all of it.
+    `back` is the command that undoes all changes.
     """
 
     session: str
@@ -86,15 +86,15 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place(store: Store, session: str, scope: str) -> Path:
-    """The default folder of a checkout: inside the store, which is private and which no project's git sees.
+    """The default folder of a checkout: inside the store, which is private and hidden from the project's git.
 
-    Raises: Refused if the names, which a foreign store chooses, would lead out of it.
+    Raises: Refused if the names, which may come from a foreign store, would lead out of it.
     """
     if not all(map(contained.plain, (session, *scope.split("/")))):
         raise Refused(
             f"{f'{session}/{scope}'[:100]!r} cannot be used as a folder name", hint="name one: checkout … DIR"
         )
-    return store.path / FOLDER / session / scope.replace("/", "%2F")  # flat: nothing of it can be a link
+    return store.path / FOLDER / session / scope.replace("/", "%2F")  # flat: no part of it can be a link
 
 
 def checkout(
@@ -103,8 +103,8 @@ def checkout(
     """Writes the scope's newest commit into the folder, which is created, or updated if it is already a checkout.
 
     The files are the bodies in the prompt, recovered bodies, the ledger, the request and, if given, the dashboard,
-    which git ignores. Bytes are exact, whatever the user's git settings. Raises: NotFound; Refused if the folder holds
-    anything else or a person changed something.
+    which git ignores. Bytes are exact, whatever the user's git settings.
+    Raises: NotFound; Refused if the folder has anything else in it or a person changed something.
     """
     session = session or store.current_session()
     scope = scope or store.current_scope(session)
@@ -122,8 +122,10 @@ def checkout(
 
 
 def person_changes(store: Store, folder: Path) -> Changes:
-    """A person's changes in a checkout, committed or not. Raises: NotFound if the folder is not a checkout of this
-    store."""
+    """A person's changes in a checkout, committed or not.
+
+    Raises: NotFound if the folder is not a checkout of this store.
+    """
     folder = folder.absolute()
     if not _is_checkout(store, folder):
         raise NotFound(f"{folder} is not a checkout of {store.path}", hint=Phrase("make-checkout"))
@@ -147,11 +149,11 @@ def person_changes(store: Store, folder: Path) -> Changes:
 
 
 def take(store: Store, folder: Path) -> Changes:
-    """Archives and restores in the scope, as that person, the blocks moved between `blocks/` and `archive/`.
+    """Archives and restores in the scope, as actor `user`, the blocks moved between `blocks/` and `archive/`.
 
-    Afterwards the folder is at the scope's newest commit. If a step is open, that is not yet the commit of the moves:
-    they are acknowledged, and the next checkout after the step shows them. Raises: Refused, before any change, if
-    anything else was changed or the scope or a block's state forbids a move.
+    Afterwards the folder is at the scope's newest commit. If a step is open, that commit does not have the moves yet:
+    they are acknowledged, and the next checkout after the step shows them.
+    Raises: Refused, before any change, if anything else was changed or the scope or a block's state forbids a move.
     """
     changes = person_changes(store, folder)
     if changes.others or (changes.commits and not changes.moves):
@@ -183,7 +185,7 @@ def _change(stored: StoredSession, verb: str, rows: list[Row]) -> None:
 
 
 def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
-    """The row after the move. Raises: Refused if its state forbids the move, or has changed since."""
+    """The row after the move. Raises: Refused if its state forbids the move or has changed since the checkout."""
     old, row = before[move.block], now.get(move.block)
     if row is None or (old.state, old.group) != (row.state, row.group):
         now_is = row.state if row else "not here"
@@ -206,9 +208,9 @@ def _moved(before: Ledger, now: Ledger, move: Move, back: str) -> Row:
 
 
 def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
-    """Deletes the moved files from the folder: git does not know them and would leave them there.
+    """Deletes the moved files from the folder: git does not track them and would leave them there.
 
-    Those that the newest commit has in that place come back with it.
+    Those that the newest commit has in that place are written again by the checkout.
     """
     tree = store.reader.tree(base)
     for path in fmt.paths(row):
@@ -220,7 +222,7 @@ def _drop(store: Store, folder: Path, base: str, row: Row) -> None:
 
 
 def _add(store: Store, folder: Path, commit: str) -> None:
-    """Creates a worktree, still empty."""
+    """Adds a worktree, still empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(
             f"{folder} is not empty and not a checkout of this store", hint="name another folder, or delete this one"
@@ -239,7 +241,7 @@ def _add(store: Store, folder: Path, commit: str) -> None:
 
 
 def _show(store: Store, folder: Path, session: str, scope: str, commit: str, dashboard: str) -> CheckedOut:
-    """Updates the folder to the commit. The caller has checked it: no change of a person is lost."""
+    """Updates the folder to the commit. The caller has checked that no change of a person is lost."""
     program.in_checkout(folder, "checkout", "--quiet", "--force", "--detach", commit)
     patterns = "\n".join((*_ALWAYS, *_recovered(store.reader.ledger(commit)))) + "\n"
     program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", "--stdin", data=patterns.encode())
@@ -257,7 +259,7 @@ def _show(store: Store, folder: Path, session: str, scope: str, commit: str, das
 
 
 def _recovered(ledger: Ledger) -> Iterator[str]:
-    """Patterns for the bodies that are out of the prompt and were recovered."""
+    """Patterns for recovered bodies that are not in the prompt."""
     for row in ledger.rows():
         if row.reads and not row.present:
             yield from (f"/{path}" for path in fmt.paths(row) if _PLAIN.fullmatch(path))
@@ -275,8 +277,7 @@ def _ignore_dashboard(store: Store) -> None:
 
 
 def _is_checkout(store: Store, folder: Path) -> bool:
-    """Whether the folder is a linked worktree of this store, made here by ctxvc. No other folder's files are
-    touched."""
+    """Whether the folder is a linked worktree of this store made here by ctxvc. Only such folders are changed."""
     worktree = worktrees.at(store.path, folder)
     return worktree is not None and worktrees.is_made_here(store.path, worktree)
 
@@ -299,7 +300,7 @@ def _base(store: Store, folder: Path) -> tuple[str, list[str]]:
 
 
 def _differences(folder: Path, base: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Removed and added files since `base`, as path → blob; and a description of each change in place."""
+    """The removed and added files since `base`, as path → blob; and a description of each edited file."""
     output = program.in_checkout(folder, *_CHANGED, base)
     fields = [os.fsdecode(field) for field in output.split(b"\0")]
     removed: dict[str, str] = {}
@@ -332,7 +333,7 @@ def _blob(folder: Path, path: str) -> str:
 
 
 def _moves(ledger: Ledger, removed: dict[str, str], added: dict[str, str]) -> Iterator[Move]:
-    """The blocks that moved as a whole; their files are taken out of `removed` and `added`."""
+    """The blocks that were moved as a whole; removes their files from `removed` and `added`."""
     for block in dict.fromkeys(filter(None, map(fmt.block_of_path, sorted(removed)))):
         row = ledger.get(block)
         files = {path: _swapped(path) for path in fmt.paths(row)} if row else {}
@@ -348,7 +349,7 @@ def _swapped(path: str) -> str:
 
 
 def _brief(changes: Changes) -> str:
-    """The changes in a few words."""
+    """A short description of the changes."""
     phrases = [
         *changes.others,
         *(f"{move.block}: moved" for move in changes.moves),

@@ -17,15 +17,15 @@ from ctxvc.errors import Conflict, CtxvcError, Phrase, Refused
 
 
 def sync(handle: int) -> None:
-    """Writes the file's data to the disk before returning."""
-    if sys.platform == "darwin":  # on macOS, fsync leaves it in the drive's cache
+    """Returns once the file's data is on the disk."""
+    if sys.platform == "darwin":  # on macOS, fsync leaves the data in the drive's cache
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(handle)
 
 
 def sync_folder(path: Path) -> None:
-    """Writes the folder's entries to the disk before returning."""
+    """Returns once the folder's entries are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -34,15 +34,15 @@ def sync_folder(path: Path) -> None:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Writes all of `data`, however little the system takes at a time. Raises: OSError."""
+    """Writes all of `data`, even if the system takes only a part at a time. Raises: OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Replaces the file at `path` with `data`, in one step and on the disk. Raises: OSError."""
-    # A random name: two processes may replace one file at the same moment, under different locks.
+    """Replaces the file at `path` with `data`, atomically and on the disk on return. Raises: OSError."""
+    # A random name, because two processes may replace the same file at once, under different locks.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

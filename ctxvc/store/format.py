@@ -19,14 +19,14 @@ FORMAT = 2
 META = "ctxvc.json"
 GROUPS = "ledger/groups.jsonl"
 ATTRIBUTES = ".gitattributes"
-#: The folder with the body of the request that the newest reply answers to, in pieces whose concatenation it is.
+#: The folder with the body of the request that the newest reply answers, in pieces that are concatenated.
 BODY = "request/body"
-#: That of the client's own request where another one went to the model; and what passed between the model and us
-#: alone, which the client's requests do not have.
+#: CLIENT: the same for the client's own request, if a different one was sent to the model. ASIDES: exchanges between
+#: only the model and us, which the client's requests do not have.
 CLIENT = "request/client"
 ASIDES = "request/asides"
 
-#: Turns off every conversion; a textconv runs if one is configured (`hooks/git`).
+#: Turns off all conversions; a textconv runs if one is configured (`hooks/git`).
 ATTRIBUTES_TEXT = b"* -text -ident -filter -working-tree-encoding\n*.json diff=ctxvc\n"
 S = TypeVar("S", bound=msgspec.Struct)
 _row_encoder = msgspec.json.Encoder()
@@ -36,7 +36,7 @@ _meta_decoder = msgspec.json.Decoder(Meta)
 _ROW_DEFAULTS: dict[str, Any] = {field.name: field.default for field in msgspec.structs.fields(Row)}
 _NO_FILES, _TEXT, _VISIBLE = (_ROW_DEFAULTS[name] for name in ("files", "ext", "state"))
 
-#: Errors of a decoder given invalid bytes: not JSON, not text, nested too deeply.
+#: A decoder's errors for invalid bytes: not JSON, not text, nested too deeply.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _PIECE = re.compile(
     rf"(?:{BODY}|{CLIENT})/[0-9a-f]{{2}}(?:\.(?:json|bin)|-[A-Za-z0-9_]{{1,64}}/[0-9a-f]{{2}}/[0-9a-f]{{2}}\.json)"
@@ -72,19 +72,19 @@ def body_path(row: Row) -> str:
 
 
 def paths(row: Row) -> Iterator[str]:
-    """The paths of the body and its siblings."""
+    """The paths of the body and its sibling files."""
     yield body_path(row)
     for suffix in row.files:
         yield file_path(row, suffix)
 
 
 def file_path(row: Row, suffix: str) -> str:
-    """The path of a sibling: `B18-1.png` for suffix `1.png`."""
+    """The path of a sibling file: `B18-1.png` for suffix `1.png`."""
     return f"{_top(row)}/{folder(row.number)}/{row.id}-{suffix}"
 
 
 def block_of_path(path: str) -> str:
-    """The block whose body or sibling is at `path`; empty if it is neither."""
+    """The block whose body or sibling file is at `path`; empty if there is none."""
     if not path.startswith(("blocks/", "archive/")):
         return ""
     name = path.rsplit("/", 1)[-1].split(".", 1)[0].split("-", 1)[0]
@@ -96,11 +96,11 @@ def block_of_path(path: str) -> str:
 
 
 def is_piece(path: str) -> bool:
-    """Whether `path` is that of a piece of a request's body, or of what passed beside it."""
+    """Whether `path` is a piece of a request's body, or one of the asides."""
     return _PIECE.fullmatch(path) is not None
 
 
-#: What formats of sessions end in that are recorded while a program runs.
+#: The suffix of the formats of sessions that are recorded while a program runs.
 _LIVE = "-live"
 
 
@@ -110,26 +110,26 @@ def live_format(agent: str) -> str:
 
 
 def is_live(source: Source | None) -> bool:
-    """Whether a session is recorded while a program runs, and there is no file of it to import."""
+    """Whether a session is recorded while a program runs, so that there is no file to import."""
     return source is not None and source.format.endswith(_LIVE)
 
 
 def lacks_nothing(source: Source | None) -> bool:
-    """Whether a session is recorded with all that its model sees, as it is between an agent and its model."""
+    """Whether a session is recorded with everything that its model sees, as between an agent and its model."""
     return source is not None and is_live(source) and not source.missing
 
 
 @cache
 def _defaults(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
-    """Each field with its default; that of a required one equals nothing."""
+    """Each field with its default; the default of a required field equals nothing."""
     return tuple((field.name, field.default) for field in msgspec.structs.fields(kind))
 
 
 def plain(value: S) -> S:
     """The value, with each field that equals its default replaced by the default object itself.
 
-    The encoder leaves out only that very object, and which of two equal values is the same object differs between
-    versions of Python. The bytes on the disk must not.
+    The encoder omits only that very object, and which of two equal values are the same object differs between versions
+    of Python. The bytes on the disk must not.
     """
     other = {
         name: default
@@ -140,7 +140,7 @@ def plain(value: S) -> S:
 
 
 def plain_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows as `plain` would give them; only these fields can equal a default without being it."""
+    """The rows after `plain`; only these fields can equal a default without being the default object."""
     return [
         row
         if (row.files or row.files is _NO_FILES) and (row.ext is _TEXT or row.ext != _TEXT)
@@ -213,8 +213,7 @@ _TRAILER = re.compile(r"^(Ctxvc-.*?): (.*)$", re.MULTILINE)
 def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
     """A commit message: a subject of at most 72 columns, `body`, and git trailers, which are the last paragraph.
 
-    It has no characters that move a cursor: its names and words may be recorded, git refuses a NUL, and `git log`
-    prints escapes as they are.
+    Control characters are made visible: names and texts may be recorded, git refuses NUL, `git log` prints escapes.
     """
     lines = [
         f"{name}: {line}" for name, value in trailers.items() if (line := display.one_line(value, _LONGEST_MESSAGE))
@@ -225,7 +224,7 @@ def message(subject: str, trailers: Mapping[str, str], body: str = "") -> str:
 
 
 def trailers_of(message: str) -> dict[str, str]:
-    """The trailers of a commit message of ours."""
+    """The trailers of one of our commit messages."""
     return dict(_TRAILER.findall(message.rstrip("\n").rsplit("\n\n", 1)[-1]))
 
 
@@ -237,7 +236,7 @@ def ref_of(session: str, scope: str) -> str:
 
 
 def scope_of(ref: str) -> tuple[str, str] | None:
-    """(session, scope), or None if `ref` is not a scope's."""
+    """(session, scope); None if `ref` is not a scope's."""
     if not ref.startswith(HEADS):
         return None
     session, _, scope = ref.removeprefix(HEADS).partition("/")

@@ -1,6 +1,6 @@
-"""Whole outputs that a hook truncated, kept in files of the store until they are recorded.
+"""The whole texts of outputs that a hook truncated, stored in files until they are recorded.
 
-The file names may come from a recording: no other file is ever read, whatever they say.
+The file names may come from a recording: whatever they say, only files in that folder are read.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ctxvc.store.trust import contained
 
 FOLDER = Path("ctxvc", "hooks", "outputs")
 
-#: Longer files are not read: no host hands a hook that much.
+#: Longer files are not read: no host gives a hook that much.
 _LONGEST = 256 * 1024 * 1024
 
 
 def folder(store: Path) -> Path:
-    """The folder of these files."""
+    """The folder with these files."""
     return store / FOLDER
 
 
@@ -32,7 +32,7 @@ def whole(store: Path, cut: Truncation) -> bytes | None:
 
 
 def by_address(store: Path, address: str) -> bytes | None:
-    """The text that a truncation notice calls `address`, for an output in no block yet; None if there is none."""
+    """The text that a truncation notice calls `address`, for an output not in a block yet; None if there is none."""
     for name in (address, f"{address}-1.txt"):
         if (
             re.fullmatch(r"[A-Za-z0-9_-]{1,100}-[1-9][0-9]{0,5}\.txt", name)
@@ -43,7 +43,7 @@ def by_address(store: Path, address: str) -> bytes | None:
 
 
 def _read(store: Path, name: str) -> bytes | None:
-    """The bytes of a plain file directly in the folder; None if there is none, or a link in its place."""
+    """The bytes of a plain file directly in the folder; None if it is missing or a link."""
     if "/" in name:
         return None
     try:

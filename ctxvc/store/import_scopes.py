@@ -1,4 +1,4 @@
-"""The scopes that an import makes commits on: as stored, gone on with from an export, or begun for a sub-agent."""
+"""The scopes that an import commits to: as stored, continued from an export, or created for a sub-agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from ctxvc.store.store import Store
 
 
 class Base(msgspec.Struct, frozen=True):
-    """The commit that a recording goes on from, with its session, and the position where what is new begins."""
+    """The commit that a recording continues from, with its session.
+
+    `scope` is the scope for what is new, and `end` the position in the recording where that begins.
+    """
 
     session: str
     commit: str
@@ -25,19 +28,19 @@ class Base(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class ImportScope:
-    """A scope while commits are made on it. `parent` is the parent of its next commit."""
+    """A scope while commits are made in it. `parent` is the parent of its next commit."""
 
     ledger: Ledger
     numbering: Numbering
     parent: str
     before: Ledger | None
-    covers: str = ""  # changes of the journal covered, as the stored tip says
+    covers: str = ""  # changes of the journal covered, from the stored tip
     epochs: list[Ledger] = field(default_factory=list)  # the ledger before each compaction
 
 
 @dataclass(slots=True)
 class ImportScopes:
-    """Those of one import. `stored` is the session as it was before, None if it is new."""
+    """The scopes of one import. `stored` is the session before it, None if it is new."""
 
     store: Store
     name: str
@@ -48,9 +51,9 @@ class ImportScopes:
     began: tuple[str, Ledger] | None = None  # the first commit of a new session, and its ledger
 
     def open(self, name: str, source: Source, *, model: str = "", parent: str = "", task: str = "") -> ImportScope:
-        """The scope, as stored if this import has not touched it yet; a sub-agent's is created.
+        """The scope, as stored if this import has not used it yet; a sub-agent's is created.
 
-        `source` and `model` are those of the recording so far, which a new scope begins with.
+        `source` and `model` are those of the recording so far, with which a new scope begins.
         """
         if name not in self.opened:
             if self.stored and name in self.stored.scopes():
@@ -58,7 +61,7 @@ class ImportScopes:
                 self.opened[name] = ImportScope(ledger, Numbering.of(ledger, 0), tip, ledger, self.stored.covers(name))
             elif self.base and name == self.base.scope:
                 self.opened[name] = self._resumed(self.base, source)
-            elif name == "main":  # as the session began, if a killed import moved only the ref of another scope
+            elif name == "main":  # as the session began: a killed import may have moved only another scope's ref
                 first, ledger = self.beginning()
                 self.opened[name] = ImportScope(ledger, Numbering.of(ledger, 0), first, ledger)
             else:
@@ -66,7 +69,7 @@ class ImportScopes:
         return self.opened[name]
 
     def _resumed(self, base: Base, source: Source) -> ImportScope:
-        """The scope of what came after an export, on top of the commit that was exported."""
+        """The scope for what follows an export, on top of the exported commit."""
         before = self.store.reader.ledger(base.commit)
         meta = msgspec.structs.replace(
             before.meta,
@@ -99,7 +102,7 @@ class ImportScopes:
         return self.began
 
     def _sub_agent(self, name: str, source: Source, model: str, parent: str, task: str) -> ImportScope:
-        """A scope that begins empty, on top of its parent's newest commit."""
+        """A new empty scope on top of its parent's newest commit."""
         origin = self.open(parent, source, model=model)
         empty = Ledger(
             meta=Meta(

@@ -1,4 +1,4 @@
-"""Turns a recording into commits: events in, one commit per step out, all in one pack."""
+"""Turns a recording into commits: reads events, writes one commit per step, all in one pack."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.store import Store
 from ctxvc.store.unit_commits import IngestResult, UnitCommits, merged
 
-#: An import is bound by git's compression: the fastest level takes 4 % more space and a quarter less time.
+#: An import's speed is limited by git's compression: the fastest level takes 4 % more space and a quarter less time.
 _QUICK = ("core.compression=1",)
 
 
 class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
-    """An import whose commits git has, but which no ref reaches yet. `finish` moves the refs and releases the locks.
+    """An import whose commits are in git, but which no ref reaches yet. `finish` moves the refs and releases the locks.
 
-    `scope` is the recording's last. To start another import before `finish`, pass this one in `after`.
+    `scope` is the recording's last scope. To start another import before `finish`, pass this one in `after`.
     """
 
     result: IngestResult
@@ -53,12 +53,12 @@ def ingest(
     as_new: bool = False,
     redact: bool = True,
 ) -> IngestResult:
-    """Imports a recording, or whatever is new in it since the last import.
+    """Imports a recording, or what is new in it since the last import.
 
     `name` is for a session that does not exist yet; `suffix` distinguishes the conversations of one file. `into` is the
     session that a sub-agent's own recording belongs to, and `source` distinguishes it from the session's others.
-    `final` commits the open step at the end as it is; otherwise that step is left for a later import if the recording
-    says that it grows. Secrets become marks; without `redact`, a new session keeps all bytes exactly, now and later.
+    `final` commits the open step at the end; otherwise, if the recording may grow, that step is left for a later
+    import. Secrets become marks; without `redact`, a new session keeps all bytes exactly, now and later.
     Raises: BadInput if the recording has no message; Refused if the file is not the one imported before, or if its
     secrets became marks the last time and should not now.
     """
@@ -92,7 +92,7 @@ def start_ingest(
     redact: bool = True,
     after: Sequence[Unfinished] = (),
 ) -> Unfinished:
-    """As `ingest`, up to the point where git has everything; HEAD does not move. The rest is only waiting for git.
+    """As `ingest`, until git has everything; HEAD does not move. What remains is only waiting for git.
 
     `after` are imports not finished yet: their names count as taken, and one of the same recording is finished first.
     """
@@ -104,19 +104,19 @@ def start_ingest(
         opened = msgspec.structs.replace(opened, name=namer.name(opened.name))
     identity = f"{opened.source}/{source}" if source else f"{opened.source}{suffix}"
     if redact and (names_only := store.redaction.of(into or opened.name)):
-        identity = names_only.name(identity)  # a sub-agent's has its file's name in it
+        identity = names_only.name(identity)  # that of a sub-agent includes its file's name
     opened = msgspec.structs.replace(opened, source=identity, name=f"{opened.name}{suffix}")
     tips = store.all_tips()
     session_name = into or ("" if as_new else store.session_of(opened.format, opened.source, tips))
     live = "" if as_new or session_name else store.session_of(live_format(opened.format), opened.source, tips)
-    if live:  # nothing is missing there
+    if live:  # nothing is missing in the live session
         result = IngestResult(session=live, warnings=warnings)
         return Unfinished(
             result=result, format=opened.format, source=opened.source, scope="main", finish=_Ending(ExitStack())
         )
     base = None if into or as_new else _base(store, opened, tips)
     if base and session_name not in ("", base.session):
-        base = None  # it was imported as a session of its own
+        base = None  # it was imported as a separate session
     if base is None and session_name and not into:
         base = _base_of_scope(store, session_name, opened.source, tips)
     session_name = session_name or (base.session if base else "")
@@ -150,13 +150,13 @@ def start_ingest(
             format=opened.format,
             source=opened.source,
             scope=running.gatherer.current,
-            # A writer's lock belongs to this thread, so an import into an existing session finishes here.
+            # A lock must be released in the thread that took it, so an import into an existing session finishes here.
             finish=_Ending(locks.pop_all()) if created else _Ending(ExitStack()),
         )
 
 
 class _Ending:
-    """Leaves the `with` blocks of an import, once, in any thread; a second call waits for the first."""
+    """Closes the contexts of an import once, from any thread; a second call waits for the first."""
 
     def __init__(self, locks: ExitStack) -> None:
         self._locks = locks
@@ -171,8 +171,10 @@ class _Ending:
 def _ingest(
     store: Store, name: str, opened: Opened, created: bool, base: Base | None, *, alone: bool
 ) -> Iterator[UnitCommits]:
-    """The import that makes the commits: in an existing session, or in a new one, whose first commit moves with the
-    rest."""
+    """Yields the import that makes the commits: into an existing session, or a new one.
+
+    The first commit of a new session becomes visible together with the rest.
+    """
     if not created:
         with StoredSession.open(store, name) as stored, stored.bulk(_QUICK) as (pack, counters):
             imported = store.source_of(name, opened.source) or _source(opened)
@@ -212,7 +214,7 @@ def _base(store: Store, opened: Opened, tips: Mapping[str, Mapping[str, str]]) -
 def base_of(
     store: Store, exported: Exported, format: str, source: str, tips: Mapping[str, Mapping[str, str]]
 ) -> Base | None:
-    """The commit that a session of an agent goes on from, and the scope that it does so in; None if it is gone."""
+    """The commit that an agent's session continues from, and the scope that it continues in; None if it is gone."""
     commit = purge_apply.commits(store).get(exported.commit, exported.commit)
     try:
         meta = store.reader.meta(commit)
@@ -225,9 +227,9 @@ def base_of(
 
 
 def _base_of_scope(store: Store, session: str, source: str, tips: Mapping[str, Mapping[str, str]]) -> Base | None:
-    """What an earlier import went on from, as its scope says; None if the recording is the session's own.
+    """What an earlier import continued from, as its scope shows; None if the recording is the session's own.
 
-    The recording itself may not say it any more, nor the cache: its agent wrote it anew, or the store is a clone.
+    The recording and the cache may no longer show it: the agent rewrote the recording, or the store is a clone.
     """
     ending = f"-{_digest(source)}"
     for scope, tip in tips.get(session, {}).items():
@@ -239,12 +241,12 @@ def _base_of_scope(store: Store, session: str, source: str, tips: Mapping[str, M
 
 
 def _digest(source: str) -> str:
-    """What names the scope of a recording that goes on from a session."""
+    """The part of a scope's name that identifies a recording that continues a session."""
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def _as_continued(store: Store, opened: Opened, suffix: str, later: Iterator[Event]) -> tuple[Opened, Iterator[Event]]:
-    """`opened` with what it goes on from, if the store remembers to have written the session."""
+    """`opened` with the export that it continues, if the store remembers writing that session."""
     written = None if opened.exported else exports.written_session(store, opened.format, f"{opened.source}{suffix}")
     if written is None:
         return opened, later
@@ -253,7 +255,7 @@ def _as_continued(store: Store, opened: Opened, suffix: str, later: Iterator[Eve
 
 
 def _opening(stream: Iterator[Event], warnings: list[Warned]) -> tuple[Opened, Iterator[Event]]:
-    """The first `Opened` and the events after it, once it is certain that there is a message to record."""
+    """The first `Opened` and the events after it, once there certainly is a message to record."""
     opened: Opened | None = None
     for event in stream:
         match event:

@@ -1,4 +1,4 @@
-"""A store's files in an object store (`s3://`, `gs://`, `az://`), by a copy of them in the store's cache.
+"""A store's files in an object store (`s3://`, `gs://`, `az://`), through a copy of them in the store's cache.
 
 Needs the extra `sql`. Credentials and endpoints come from the provider's own environment variables.
 """
@@ -20,35 +20,35 @@ from ctxvc.store import files as durable
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: In a store: a folder for each address.
+#: The folder in a store with one folder per address.
 COPIES = Path("ctxvc", "cache", "objects")
 _ADDRESS = re.compile(r"(?:s3|gs|az)://[^/\s]+(?:/\S*)?")
 _SENT = ".sent"
-#: A server that does not answer is given up after some seconds.
+#: Few, so that a server that does not answer is given up after some seconds.
 _RETRIES = 2
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """An object as it was sent: the SHA-256 of its bytes, and the tag that the object store gave it."""
+    """An object as it was sent: the SHA-256 of its bytes, and the tag that the object store assigned."""
 
     sum: str
     tag: str
 
 
 def is_address(place: str) -> bool:
-    """Whether that is an address in an object store, and no path."""
+    """Whether `place` is an address in an object store, not a path."""
     return bool(_ADDRESS.fullmatch(place))
 
 
 def copy_of(path: Path, address: str) -> Path:
-    """The folder in a store that has a copy of its files at an address."""
+    """The folder in a store with a copy of its files at an address."""
     return path / COPIES / hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def send(folder: Path, address: str, name: str) -> int:
-    """Makes the objects `*/NAME.parquet` at the address equal to the folder's files; returns how many were sent.
+    """Makes the objects `*/NAME.parquet` at the address equal to the folder's files; returns the number sent.
 
-    What is there as it was sent is not sent again.
+    Objects that are still there as they were sent are not sent again.
 
     Raises: Refused without the extra; CtxvcError if the address cannot be written.
     """
@@ -80,7 +80,7 @@ def remove(address: str, name: str) -> None:
 
 
 def keys(address: str) -> list[str]:
-    """The names of all Parquet files at the address. Raises: as `send`; NotFound if there is none."""
+    """The names of all Parquet files at the address. Raises: as `send`; NotFound if there are none."""
     with _opened(address) as objects:
         names = [one["path"] for page in objects.list() for one in page if one["path"].endswith(".parquet")]
     if not names:
@@ -89,7 +89,7 @@ def keys(address: str) -> list[str]:
 
 
 def file_system(scheme: str) -> Any:
-    """The files of all addresses with a scheme, as a file system of fsspec. Raises: Refused without the extra."""
+    """A scheme's fsspec file system. Raises: Refused without the extra."""
     try:
         from obstore.fsspec import FsspecStore
     except ImportError as error:
@@ -103,7 +103,7 @@ def _no_extra() -> Refused:
 
 
 def _objects_of(objects: ObjectStore, name: str) -> Iterator[tuple[str, str]]:
-    """The objects of a store's name: each with its tag."""
+    """The objects with a store's name, each with its tag."""
     for page in objects.list():
         for one in page:
             if one["path"].endswith(f"/{name}.parquet"):
@@ -111,7 +111,7 @@ def _objects_of(objects: ObjectStore, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _recorded(file: Path) -> Mapping[str, _Sent]:
-    """What was sent before; nothing where that cannot be read: everything is sent again."""
+    """What was sent before; empty if the record cannot be read: everything is then sent again."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, _Sent])
     except (OSError, msgspec.MsgspecError, ValueError):

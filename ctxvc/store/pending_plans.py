@@ -1,7 +1,7 @@
-"""Plans that wait to be committed, visible to every process and to stock git.
+"""Pending plans, visible to every process and to stock git.
 
-Each session has a separate history for them, `refs/ctxvc/<session>/plans`: one commit for each plan that comes or goes,
-whose tree has the waiting plans as JSON. It contains no blocks, and is neither pushed nor cloned.
+Each session has a separate history for them, `refs/ctxvc/<session>/plans`: one commit for each plan added or removed,
+whose tree has the pending plans as JSON. It contains no blocks, and is neither pushed nor cloned.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORMAT = 1
 COUNTER = "plans.json"
 FOLDER = "plans"
 
-#: The most plans that wait in a session, and the most bytes of one as JSON: every view reads them all.
+#: The most pending plans in a session, and the most bytes of one as JSON: every view reads them all.
 MOST = 64
 LARGEST = 1 << 20
 
@@ -33,10 +33,10 @@ _ID = re.compile(r"P[1-9][0-9]{0,11}")
 
 
 class PendingPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan that waits. `base_commit` is the scope's commit that it was made from, `time` when, in ISO 8601.
+    """A pending plan. `base_commit` is the commit of the scope that it is based on, `time` its creation in ISO 8601.
 
-    `id` is `P1`, `P2`, …, never reused in the session. The checksums in its actions show whether a block is still the
-    one that was meant.
+    `id` is `P1`, `P2`, …, never reused in the session. Its actions' checksums show whether a block is still the one
+    meant.
     """
 
     id: str
@@ -73,14 +73,14 @@ def plans_ref(session: str) -> str:
 
 
 def pending(store: Store, session: str) -> tuple[PendingPlan, ...]:
-    """The waiting plans of all scopes, oldest first. Raises: Damaged."""
+    """The pending plans of all scopes, oldest first. Raises: Damaged."""
     return _state(store, session).plans
 
 
 def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str, time: str) -> PendingPlan:
-    """Adds a plan to those that wait; it is on the disk on return. An identical waiting plan is not added again.
+    """Adds a pending plan, which is on the disk on return. If an identical plan is pending, returns that one.
 
-    Raises: NotFound (no such scope), Refused (too many wait, or it is too big), BadInput, Conflict, Damaged,
+    Raises: NotFound (no such scope), Refused (too many are pending, or it is too big), BadInput, Conflict, Damaged,
     CtxvcError; in all cases nothing has changed.
     """
     if scope not in store.tips(session):
@@ -118,9 +118,9 @@ def put(store: Store, session: str, scope: str, plan: Plan, *, base_commit: str,
 
 
 def drop(store: Store, session: str, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
-    """Removes plans from those that wait, on the disk on return; returns the ids of those that waited.
+    """Removes pending plans, on the disk on return; returns the ids of those that were pending.
 
-    `why` is for the history: `stale`, `committed`, … `actor` is who removes them, by default the first plan's.
+    `why` is for the history: `stale`, `committed`, … `actor` removes them, by default the first plan's actor.
     Raises: Conflict, Damaged, CtxvcError; then nothing has changed.
     """
     if not pending(store, session):
@@ -148,7 +148,7 @@ def _json(value: PendingPlan | _Counter) -> bytes:
 
 
 def _state(store: Store, session: str) -> _State:
-    """The plans at the newest commit. Raises: Damaged, Refused for a newer format."""
+    """The pending plans at the newest commit. Raises: Damaged, Refused for a newer format."""
     ref = plans_ref(session)
     remove = program.advice(f"--git-dir={store.path}", "update-ref", "-d", ref)
     hint = f"`{remove}` removes the remaining plans; they contain no blocks"
@@ -171,7 +171,7 @@ def _state(store: Store, session: str) -> _State:
 
 
 def _read(entry: pygit2.Object) -> PendingPlan:
-    """Raises: ValueError, RecursionError, msgspec.MsgspecError."""
+    """The plan in a file. Raises: ValueError, RecursionError, msgspec.MsgspecError."""
     plan = _plan_decoder.decode(_blob(entry))
     if not _ID.fullmatch(plan.id) or entry.name != f"{plan.id}.json":
         raise ValueError(f"{entry.name} is another plan's name")
@@ -197,7 +197,7 @@ def _write(
     files: tuple[tuple[str, bytes], ...] = (),
     without: tuple[str, ...] = (),
 ) -> None:
-    """One commit on top of `tip`, only if that is still the newest. Raises: Conflict, CtxvcError."""
+    """Adds one commit on top of `tip`, only if that is still the newest. Raises: Conflict, CtxvcError."""
     now = store.now()
     commit = Commit(
         ref=plans_ref(session),

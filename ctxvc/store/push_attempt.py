@@ -1,4 +1,4 @@
-"""The last push that nobody asked for, by `sharing.push`: when it was, of what, and why it failed."""
+"""The last automatic push (`sharing.auto_push`): its time, its content, and why it failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 1_000
 
 
 class PushAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """`tips` is a digest of what was to be pushed, `problem` why it was not; empty if it was."""
+    """`tips` is a digest of what was to be pushed; `problem` says why the push failed, empty if it did not."""
 
     at: float = 0.0
     tips: str = ""
@@ -23,7 +23,7 @@ class PushAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def last(store: Path) -> PushAttempt:
-    """The last one; an empty one if there is none that can be read."""
+    """The last attempt; an empty one if none can be read."""
     try:
         return msgspec.json.decode(contained.read(store, _FILE, _LARGEST), type=PushAttempt)
     except (OSError, Refused, msgspec.MsgspecError, ValueError):
@@ -31,11 +31,11 @@ def last(store: Path) -> PushAttempt:
 
 
 def write(store: Path, attempt: PushAttempt) -> None:
-    """Keeps it. Raises: OSError, Refused."""
+    """Records an attempt in place of the last one. Raises: OSError, Refused."""
     attempt = msgspec.structs.replace(attempt, problem=attempt.problem[:_LONGEST])
     contained.replace(store, _FILE, msgspec.json.encode(attempt), durably=False)
 
 
 def clear(store: Path) -> None:
-    """Forgets it: a person has pushed."""
+    """Removes the record, after a person has pushed."""
     contained.remove(store, _FILE)

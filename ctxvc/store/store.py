@@ -34,10 +34,10 @@ from ctxvc.store.secrets.redaction import Redaction
 from ctxvc.store.trust import contained, known_stores, trust
 from ctxvc.store.upkeep import leftovers, packed_refs
 
-#: More packs than this are merged after a flush: every lookup goes through all of them.
+#: Above this many packs, a flush merges them: every lookup goes through all packs.
 MOST_PACKS = 32
 
-#: The file that names the session a person uses.
+#: The file with the name of the session that a person chose to use.
 _USED = "ctxvc/use"
 
 #: After a failed merge, a process waits this many seconds before it tries again.
@@ -49,12 +49,12 @@ _SETTINGS = {
     "core.autocrlf": "false",
     "core.fsync": "all",
     "core.sharedRepository": "0600",
-    # Commits are rewritten only by a purge, which would have to clear reflogs: there are none.
+    # Only a purge rewrites commits, and it would have to clear reflogs: there are none.
     "core.logAllRefUpdates": "false",
     "receive.denyNonFastForwards": "true",
     "transfer.fsckObjects": "true",
 }
-#: The setting that makes a repository a store, and what is wrong without it.
+#: The setting that makes a repository a store, and the error text if it is missing.
 _FORMAT = "ctxvc.format"
 _NO_STORE = "is a git repository but not a ctxvc store"
 
@@ -65,23 +65,23 @@ class Store:
     def __init__(self, path: Path, *, redact: bool = True) -> None:
         """Without `redact`, recorded bytes are kept exactly, secrets included.
 
-        Raises: NotFound, Refused (a newer format, another user's, an unknown extension), Damaged.
+        Raises: NotFound; Refused (a newer format, another user's store, an unknown extension); Damaged.
         """
         self.path = path = path.absolute()
         _check_is_store(path)
         contained.examine(path)
         trust.check(path)
-        #: Folders that may still have the content erased by a killed purge that was finished when the store was opened.
+        #: Folders that may still have content that was to be erased, if opening this store finished a killed purge.
         self.remaining: tuple[str, ...] = ()
         if purge_apply.pending(path):
-            self.remaining = purge_apply.complete(path)  # the content that it erases must not be read any more
+            self.remaining = purge_apply.complete(path)  # the content to be erased must no longer be readable
         self.repository = program.open_repository(path)
         settings = program.config(self.repository)
         _check_settings(path, settings)
         self.redaction = Redaction(path, on=redact, scanner=settings.get(secret_scanner.SETTING, ""))
         self.reader = Reader(self.repository)
         self._sources: dict[str, Source | None] = {}
-        #: The error of the last due merge of packs, if it failed. It does not affect recording.
+        #: The error of the last merge of packs, if it failed. It does not affect recording.
         self.merge_failure: CtxvcError | None = None
         self._merge_again = 0.0
 
@@ -112,7 +112,7 @@ class Store:
         return sorted(self.all_tips())
 
     def tips(self, session: str) -> dict[str, str]:
-        """scope → full id of its newest commit. Of all refs only the session's are read. Raises: Damaged."""
+        """scope → full id of its newest commit. Reads only the session's refs. Raises: Damaged."""
         if name_rules.problem(session):
             return {}
         tips: dict[str, str] = {}
@@ -132,10 +132,13 @@ class Store:
         try:
             return self.repository.references.get(name)
         except ValueError:
-            return None  # a file whose name is no ref's
+            return None  # a file whose name is not a valid ref name
 
     def _ref_names(self, session: str) -> list[str]:
-        """The session's refs, also some that are none. git packs a ref before it removes its file: hence the order."""
+        """Names of the session's refs, possibly with some that are not refs.
+
+        The folder is listed before packed-refs is read: git packs a ref before it removes the ref's file.
+        """
         prefix = f"{HEADS}{session}/"
         ref_names = [
             Path(folder, name).relative_to(self.path).as_posix()  # a scope's name may have slashes
@@ -147,7 +150,7 @@ class Store:
             packed = (self.path / "packed-refs").read_bytes()
         except FileNotFoundError:
             packed = b""
-        # Searched, not split: a store may have 10,000 sessions, and all are asked for their refs.
+        # Searched, not split: a store may have 10,000 sessions, and this is called for each.
         start = b" " + prefix.encode()
         at = packed.find(start)
         while at >= 0:
@@ -173,14 +176,14 @@ class Store:
     def has(self, session: str) -> bool:
         """Whether the store has a session of that name. Raises: Damaged."""
         if name_rules.problem(session):
-            return False  # some versions of libgit2 raise for a name that no ref can have, others cut it at a NUL
+            return False  # for an impossible ref name some versions of libgit2 raise, others cut it at a NUL
         try:
             return ref_of(session, "main") in self.repository.references
         except pygit2.GitError as error:
             raise self._unreadable_refs(error) from error
 
     def current_session(self, sessions: Collection[str] = ()) -> str:
-        """The session of HEAD. `sessions` are all names, if already read. Raises: NotFound if the store has none."""
+        """The session that HEAD names. `sessions` are all names, if already read. Raises: NotFound if there is none."""
         target = self._symbolic("HEAD")
         place = scope_of(target) if target else None
         if place and self.tips(place[0]):
@@ -201,7 +204,7 @@ class Store:
         return "main" if "main" in tips else sorted(tips)[0]
 
     def set_current_scope(self, session: str, scope: str) -> None:
-        """Points HEAD and the session's own HEAD to the scope; HEAD stays while a person uses another session."""
+        """Points HEAD and the session's own HEAD to the scope; HEAD stays if a person chose to use another session."""
         target = ref_of(session, scope)
         if self._symbolic(head_ref(session)) != target and scope != self.current_scope(session):
             self._set_symbolic(head_ref(session), target)
@@ -209,11 +212,11 @@ class Store:
             self._set_symbolic("HEAD", target)
 
     def begin_in(self, session: str, scope: str) -> None:
-        """Makes the scope the current one of a session that came in; the store's own current session stays."""
+        """Makes the scope the current one of a session that was received; the store's own current session stays."""
         self._set_symbolic(head_ref(session), ref_of(session, scope))
 
     def used_session(self) -> str:
-        """The session that a person chose to be the current one until further notice; empty for none."""
+        """The session that a person chose as the current one until further notice; empty if none."""
         try:
             name = contained.read(self.path, _USED, 300).decode("ascii", "replace").strip()
         except FileNotFoundError:
@@ -243,7 +246,7 @@ class Store:
             raise self._unreadable_ref(name, "it is not a ref") from error
         if name == "HEAD" and isinstance(target, bytes) and not target.startswith(b"refs/"):
             raise self._unreadable_ref(name, "it does not name a ref")
-        # No name of ours has other characters: such a target is treated as missing.
+        # none of our names has other characters: such a target counts as missing
         return target.decode("ascii", "replace") if isinstance(target, bytes) else ""
 
     def _unreadable_ref(self, name: str, why: str) -> Damaged:
@@ -253,7 +256,7 @@ class Store:
         return Damaged(f"{path} cannot be read: {why}", hint=hint)
 
     def _set_symbolic(self, name: str, target: str) -> None:
-        # By rename, as git does it: a reader sees the old or the new file, and no lock can be left over.
+        # By rename, as git does it: a reader sees the old or the new file, and no lock is left behind.
         try:
             if "/" in name:
                 contained.make_folder(self.path, name.rpartition("/")[0])
@@ -266,26 +269,26 @@ class Store:
     # --- time and chance
 
     def now(self) -> int:
-        """Seconds since 1970, moved to the nearest date that git can hold if the clock is wrong."""
+        """Seconds since 1970; if the clock is wrong, the nearest time that git can store."""
         return max(1, storable_date(int(clock.time())))  # 0 in a journal means unknown
 
     def now_iso(self) -> str:
         return timestamp.now()
 
     def new_id(self) -> str:
-        """A name for a journal, never used before."""
+        """A new unique name for a journal."""
         return secrets.token_hex(8)
 
     # --- recordings
 
     def source_of(self, session: str, source: str) -> Source | None:
-        """The import state of the recording with that id in the session; None if it was not imported."""
+        """The import state in the session of the recording with that id; None if it was not imported."""
         return self._newest(self.tips(session), source)
 
     def session_of(self, format: str, source: str, tips: Mapping[str, Mapping[str, str]] | None = None) -> str:
         """The session that the recording was imported into; empty if none. `tips` are `all_tips`, if already read."""
-        for session, held_tips in sorted((self.all_tips() if tips is None else tips).items()):
-            newest = self._newest(held_tips, source)
+        for session, scopes in sorted((self.all_tips() if tips is None else tips).items()):
+            newest = self._newest(scopes, source)
             if newest and newest.format == format:
                 return session
         return ""
@@ -353,11 +356,10 @@ class Store:
         )
 
     def write(self, commits: Sequence[Commit], lock: int) -> dict[str, str]:
-        """Writes the commits in a pack and moves their refs; returns ref → new tip.
+        """Writes the commits as one pack and moves their refs; returns ref → new tip.
 
         `lock` is the file descriptor of the session's lock, which the caller holds. If leftovers of a killed writer are
-        in the way, they are removed, and the write is tried once more. Raises: Conflict, CtxvcError; then no ref has
-        moved.
+        in the way, they are removed and the write is retried once. Raises: Conflict, CtxvcError; then no ref has moved.
         """
         try:
             ids = self._write(commits, lock)
@@ -377,18 +379,17 @@ class Store:
     @contextmanager
     def pack_writer(self, lock: int, config: Sequence[str] = ()) -> Iterator[PackWriter]:
         """A running pack writer, under the store's shared lock. `lock` is the session's, as for `write`."""
-        with locked(self._store_lock, shared=True) as shared:
-            with PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
-                yield writer
+        with self.shared() as shared, PackWriter(self.path, inherit=(lock, shared), config=config) as writer:
+            yield writer
 
     def move_refs(self, moves: Mapping[str, tuple[str, str]], lock: int) -> None:
-        """Moves refs to commits that are there, all or none: ref → its commit now (empty for none) and the new one.
+        """Moves refs to existing commits, all or none: ref → (its commit now, empty for none; the new commit).
 
-        `lock` is that of the session that they are of. Raises: Conflict if one of them is elsewhere by now.
+        `lock` is the lock of the session that has these refs. Raises: Conflict if one of them has moved meanwhile.
         """
         orders = [f"update {ref} {after} {before or '0' * 40}" for ref, (before, after) in moves.items()]
         data = "\n".join(["start", *orders, "commit", ""]).encode()
-        with locked(self._store_lock, shared=True) as shared:
+        with self.shared() as shared:
             try:
                 program.run(self.path, "update-ref", "--stdin", data=data, inherit=(lock, shared))
             except CtxvcError as error:
@@ -397,7 +398,7 @@ class Store:
                 ) from error
 
     def add_refs(self, refs: Mapping[str, str]) -> None:
-        """Adds refs to commits that are there, all or none, with one write to the disk: ref → its commit.
+        """Adds refs to existing commits, all or none, with one write to the disk: ref → commit.
 
         The caller holds the locks of their sessions. Raises: as `packed_refs.add`.
         """
@@ -417,26 +418,24 @@ class Store:
             return leftovers.remove(self.path)
 
     @contextmanager
-    def exclusive(self) -> Iterator[int]:
-        """Keeps all processes of ours from writing packs or refs. Yields the lock, for a child that must hold it
-        too."""
-        with locked(self._store_lock) as lock:
+    def exclusive(self, timeout: float = 60.0) -> Iterator[int]:
+        """Keeps other ctxvc processes from writing packs or refs. Yields the lock, for children that must hold it.
+
+        Raises: as `locked`.
+        """
+        with locked(self.path / "ctxvc" / "store.lock", timeout=timeout) as lock:
             yield lock
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Keeps a purge and a merge of packs from running meanwhile."""
-        with locked(self._store_lock, shared=True):
-            yield
-
-    @property
-    def _store_lock(self) -> Path:
-        return self.path / "ctxvc" / "store.lock"
+    def shared(self) -> Iterator[int]:
+        """Keeps purges and merges of packs from running. Yields the lock, as `exclusive`."""
+        with locked(self.path / "ctxvc" / "store.lock", shared=True) as lock:
+            yield lock
 
     def merge_packs(self, most: int = MOST_PACKS) -> None:
         """Merges the small packs into one if there are more than `most`, so that lookups stay fast.
 
-        A failure affects nothing else: `merge_failure` has it, and the merge is tried again later.
+        A failure affects nothing else: it is stored in `merge_failure`, and the merge is tried again later.
         """
         try:
             if sum(name.endswith(".pack") for name in os.listdir(self.path / "objects" / "pack")) <= most:
@@ -454,12 +453,12 @@ class Store:
             self.merge_failure = None
 
     def _merge(self, lock: int) -> None:
-        # Existing deltas are kept; looking for better ones is gc's work.
+        # Keeps existing deltas; gc looks for better ones.
         arguments = ("repack", "--geometric=2", "-d", "--quiet", "--no-write-bitmap-index")
         try:
             program.run(self.path, *arguments, config=("pack.window=0",), inherit=(lock,))
         except CtxvcError:
-            leftovers.remove(self.path)  # half a pack takes the space that the next try needs
+            leftovers.remove(self.path)  # half a pack would take the space that the next try needs
             raise
 
     def first_parents(self, commit: str) -> Iterator[str]:
@@ -501,8 +500,8 @@ def _unless_missing(error: OSError) -> None:
 def create(path: Path) -> Store:
     """Creates a store at `path` (by convention `.ctxvc` in a project's root), private to this user.
 
-    Where there is not even a folder, it is there whole or not at all for others, who may create it at the same time.
-    Raises: Refused if anything else is there, CtxvcError if it cannot be written.
+    If the folder does not exist yet, other processes see the whole store or nothing, even if they create it at the same
+    time. Raises: Refused if anything else is there, CtxvcError if it cannot be written.
     """
     contained.refuse_link(path)
     if path.exists() and any(path.iterdir()):
@@ -530,7 +529,7 @@ def create(path: Path) -> Store:
 
 
 def _put_in_place(new: Path, path: Path) -> None:
-    """Raises: Refused if another process was faster; OSError."""
+    """Renames `new` to `path`. Raises: Refused if another process was faster; OSError."""
     try:
         new.rename(path)
     except OSError as error:
@@ -540,9 +539,9 @@ def _put_in_place(new: Path, path: Path) -> None:
 
 
 def adopt(path: Path) -> Store:
-    """Makes a store of git's bare clone of one, which has the sessions and lacks settings and folders.
+    """Turns git's bare clone of a store, which has the sessions but no settings and folders, into a store.
 
-    A store that is complete is only opened. Raises: Refused if it is neither.
+    A complete store is only opened. Raises: Refused if `path` is neither.
     """
     contained.examine(path)
     trust.check(path)
@@ -581,8 +580,8 @@ def _furnish(path: Path) -> None:
         (path / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     (path / ".gitignore").write_text("*\n")
     (path / "info" / "attributes").write_bytes(fmt.ATTRIBUTES_TEXT)
-    with open(path / "config", "a") as config:  # last: with the format in it the store counts as complete
-        for name, value in _SETTINGS.items():  # a process of git for each would take longer than all the rest
+    with open(path / "config", "a") as config:  # last: with the format set, the store counts as complete
+        for name, value in _SETTINGS.items():  # one git process for each would take longer than all the rest
             section, _, key = name.partition(".")
             config.write(f"[{section}]\n\t{key} = {value}\n")
     for name in ("config", ".gitignore", "info/attributes"):
@@ -596,7 +595,7 @@ def _exclude(path: Path) -> None:
         if common is None:
             return  # no project repository around it, or another project's
         contained.make_folder(common, "info")
-        # A foreign project may have a link there, or a second name of another file.
+        # A foreign project may have a link there, or a file with a second hard link.
         handle = contained.opened(common, "info/exclude", os.O_RDWR | os.O_CREAT | os.O_APPEND)
         with os.fdopen(handle, "r+b") as exclude:
             content = exclude.read(contained.LARGEST)
@@ -607,7 +606,7 @@ def _exclude(path: Path) -> None:
 
 
 def _check_is_store(path: Path) -> None:
-    """Raises: NotFound if nothing at `path` is a store's, before advice on what does not belong in one."""
+    """Raises: NotFound if nothing at `path` looks like a store, before other checks give misleading advice."""
     try:
         names = os.listdir(path)
     except NotADirectoryError:
@@ -639,7 +638,7 @@ def _check_settings(path: Path, settings: Mapping[str, str]) -> None:
 
 
 def request_files(system: Any, tools: Any) -> tuple[tuple[str, bytes], ...]:
-    """The files, as (path, bytes), for the parts of the provider's request besides the messages."""
+    """The request's system prompt and tools as files: (path, bytes)."""
     files = []
     if isinstance(system, str):
         files.append(("request/system.txt", system.encode("utf-8", "surrogatepass")))

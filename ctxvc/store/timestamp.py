@@ -17,23 +17,23 @@ def now(timespec: str = "milliseconds") -> str:
 
 
 def text(time: datetime, timespec: str = "auto") -> str:
-    """A time in UTC as `2026-03-01T12:00:00Z`, as precise as `timespec` of `datetime.isoformat` says."""
+    """A time in UTC, such as `2026-03-01T12:00:00Z`; `timespec` is the precision, as in `datetime.isoformat`."""
     return time.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-#: The end of the year 9999 in UTC, which is the last that a time is written for.
+#: The end of the year 9999 in UTC, the latest time that is written.
 _LATEST = 253_402_300_799
 
 
 def iso(seconds: int) -> str:
-    """`2026-03-01T12:00:00Z`; for a year without four digits, the nearest time that has them."""
+    """A time such as `2026-03-01T12:00:00Z`; if the year has not four digits, the nearest time whose year has."""
     return text(datetime.fromtimestamp(min(max(seconds, 0), _LATEST), timezone.utc))
 
 
 def seconds_of(text: str, now: float, *, end: bool = False) -> float:
-    """The time that `2026-02-10`, `2026-02-10 14:30` (local) or `3d`, `2 hours ago` names, in seconds since 1970.
+    """The time in seconds since 1970 of a text such as `2026-02-10`, `2026-02-10 14:30` (local), `3d` or `2 hours ago`.
 
-    At the `end` of a day that is named without a time. Raises: BadInput.
+    With `end`, a day without a time means its last second. Raises: BadInput.
     """
     if age := _AGE.fullmatch(text.strip()):
         return now - timedelta(**{_UNITS[age[2][0]]: int(age[1])}).total_seconds()

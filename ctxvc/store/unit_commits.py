@@ -1,4 +1,4 @@
-"""The commits of a recording's units: one each, in the scope where the host had it, all in one pack."""
+"""Commits a recording's units: one commit each, in the scope where the host had it, all in one pack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from ctxvc.core.ledger.block import group_number
 from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row, Source, Window
 from ctxvc.core.ledger.numbering import Body, Numbering
-from ctxvc.core.ledger.segments import Segments
+from ctxvc.core.prompt.request import up_to
 from ctxvc.core.recording.edit import around_summary, compacted, edited, withdrawn
 from ctxvc.core.recording.events import Compacted, Event, Opened, Warned
 from ctxvc.core.recording.recast import applied, recast
@@ -30,12 +30,12 @@ from ctxvc.store.read.recorded_prompts import RecordedPrompts
 from ctxvc.store.read.revision import PROMPT
 from ctxvc.store.store import Store, request_files
 
-#: What the commits of a recording did (`Ctxvc-Op`).
+#: The operations (`Ctxvc-Op`) of a recording's commits.
 _RECORDED = frozenset({"step", "compact", "edit", "scope"})
 
 
 class IngestResult(msgspec.Struct, kw_only=True):
-    """The result of an import. `units` counts new commits, `waiting` messages of a step that may still grow."""
+    """The result of an import. `units` counts new commits, `waiting` the messages of a step that may still grow."""
 
     session: str = ""
     created: bool = False
@@ -48,28 +48,28 @@ class IngestResult(msgspec.Struct, kw_only=True):
 
 @dataclass(slots=True)
 class UnitCommits:
-    """The commits of one import, into `pack`; `run` makes them."""
+    """Makes the commits of one import, into `pack`; call `run`."""
 
     store: Store
     name: str
     pack: PackWriter
     counters: Counters  # the session's newest block and group
     earlier: Source  # the progress of earlier imports
-    stored: StoredSession | None = None  # the session as it was before; None if it is new
+    stored: StoredSession | None = None  # the session before this import; None if it is new
     source: Source = field(init=False)
     gatherer: Gatherer = field(default_factory=Gatherer)
     scopes: ImportScopes = field(init=False)
-    # unit → its commit, the scope's counters at it, and the number of compactions that the scope had had
+    # unit → its commit, the scope's counters there, and the number of the scope's compactions before it
     commits: dict[int, tuple[str, Counters, int]] = field(default_factory=dict)
     units: int = 0  # new ones
     model: str = ""
     window: Window | None = None
     blocks: int = 0
     redactor: Redactor | None = None  # None if all bytes are kept exactly
-    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt or tools that came late
+    files: tuple[tuple[str, bytes], ...] = ()  # for the next commit: a system prompt or tools that came later
     frame: tuple[Any, Any] = (None, None)  # the newest system prompt and tools
     prompts: RecordedPrompts = field(init=False)
-    base_units: int = 0  # those that the base has already
+    base_units: int = 0  # units that are already in the base
 
     def __post_init__(self) -> None:
         self.source = self.earlier
@@ -77,10 +77,10 @@ class UnitCommits:
         self.prompts = RecordedPrompts(self._stored_body)
 
     def go_on_from(self, base: Base) -> None:
-        """What the recording has before the base's end is the base, and the rest comes into a scope of its own."""
+        """Lets the base stand for what the recording has up to its end; the rest is committed in a scope of its own."""
         self.scopes.base = base
         self.gatherer = Gatherer(main=base.scope, rewind=f"{base.scope}-rewind")
-        # The base's end is one of them, so that later imports find it also where nothing else remembers it.
+        # The base's end is added to `finals`, so that later imports find it even where nothing else records it.
         self.source = msgspec.structs.replace(self.source, finals=tuple(sorted({base.end, *self.source.finals})))
         if self.earlier.units == 0 and (source := self.store.reader.meta(base.commit).source):
             self.source = msgspec.structs.replace(
@@ -93,25 +93,26 @@ class UnitCommits:
         finals = list(self.source.finals)
         self.model, self.window = opened.model, opened.window
         self.frame = opened.system, opened.tools
-        for event in map(self._beside, events):
+        for event in events:
             match event:
                 case Opened():
-                    # Before anything new, a title is the one that the export was given.
-                    opening = msgspec.structs.replace(event, title="") if end <= exported > 0 else event
+                    opening = self.redactor.opened(event) if self.redactor else event
+                    # Before anything new, a title is only the one that the export was given.
+                    opening = msgspec.structs.replace(opening, title="") if end <= exported > 0 else opening
                     if opening.tools or (opening.system and not opened.system):
                         self.frame = opening.system, opening.tools
                         self.files = request_files(*self.frame)
                     opened = merged(opened, opening)
                     self._knows(opened)
                 case Warned():
-                    warnings.append(event)
+                    warnings.append(self.redactor.warned(event) if self.redactor else event)
                 case _:
                     while finals and event.end > finals[0]:
                         finals.pop(0)
                         self._commit_all(self.gatherer.finish())
                     self._commit_all(self.gatherer.feed(event))
                     end = event.end
-        # Those of the past finals at the very end of a file that has not grown since.
+        # Past finals at the very end of a file that has not grown since.
         if finals and end >= finals[-1]:
             self._commit_all(self.gatherer.finish())
         if end <= exported:
@@ -133,10 +134,6 @@ class UnitCommits:
             warnings=warnings,
         )
 
-    def _beside(self, event: Event) -> Event:
-        """The event, redacted if it is not part of a unit. Units are redacted once they are known to be new."""
-        return self.redactor.event(event) if self.redactor and isinstance(event, (Opened, Warned)) else event
-
     def _knows(self, opened: Opened) -> None:
         self.model = opened.model or self.model
         self.window = opened.window or self.window
@@ -152,8 +149,7 @@ class UnitCommits:
     def _commit_all(self, units: Iterable[Unit]) -> None:
         """Commits the units that are new.
 
-        Each scope decides that for itself: refs move one after another, so a crash can leave one scope's ref older than
-        the others'.
+        This is decided for each scope: refs move one by one, so a crash can leave one scope's ref older than others.
         """
         for gathered in units:
             number = self.gatherer.number
@@ -175,7 +171,7 @@ class UnitCommits:
                 continue
             self.units += 1
             self.source = msgspec.structs.replace(self.source, units=number, offset=unit.end)
-            # Redacted here, before anything gets a number or reaches git: a secret never comes further.
+            # Redacted here, before a secret can get a number or reach git.
             match redacted(unit, self.redactor) if self.redactor else unit:
                 case Step() as step:
                     self._step(step, number)
@@ -187,7 +183,7 @@ class UnitCommits:
                     self._fork(fork, number)
 
     def _newest_unit(self, scope: str) -> int:
-        """The newest unit of this recording that the stored scope has."""
+        """The number of the newest unit of this recording in the stored scope; 0 if none."""
         if self.stored is None or scope not in self.stored.scopes():
             return 0
         source = self.stored.ledger(scope).meta.source
@@ -237,7 +233,7 @@ class UnitCommits:
         )
 
     def _proof(self, step: Step, ledger: Ledger, rows: Sequence[Row]) -> str:
-        """The trailer of a step whose commit renders the request that the host recorded; else empty."""
+        """The `Ctxvc-Prompt` trailer of a step whose commit renders the request that the host recorded; else empty."""
         if step.sent is None:
             return ""
         sent_ledger = recorded_prompts.before_reply(ledger, rows)
@@ -249,8 +245,10 @@ class UnitCommits:
         return self.stored.body(row, scope)
 
     def _compaction(self, unit: Compaction, number: int) -> None:
-        """Makes a group of the blocks that left, with the recorded summary as its stub, where the host put it; no text
-        of ours."""
+        """Makes a group of the blocks that left, with the recorded summary as its stub, where the host put it.
+
+        Adds no text of ours.
+        """
         scope, event = self.scopes.open(unit.scope, self.source), unit.event
         scope.epochs.append(scope.ledger)
         if event.prompt:
@@ -279,7 +277,7 @@ class UnitCommits:
         )
 
     def _recast(self, unit: Compaction, scope: ImportScope, number: int) -> None:
-        """Makes the prompt that a plugin of the host's gave back, of the blocks that stand in the scope."""
+        """Makes the prompt that a plugin of the host returned, from the blocks in the scope."""
         event, before = unit.event, scope.ledger
         changes = recast(
             before,
@@ -316,13 +314,13 @@ class UnitCommits:
         )
 
     def _is_as_recorded(self, scope: str, commit: str) -> bool:
-        """Whether a commit of the recording is the scope's newest, and no verb's."""
+        """Whether the scope's newest commit was made by the recording, not by a verb."""
         if self.stored is None or scope not in self.stored.scopes() or self.stored.tip(scope) != commit:
             return True  # this import made it
         return trailers_of(self.store.commit(commit).message).get("Ctxvc-Op") in _RECORDED
 
     def _edit(self, unit: Edit, number: int) -> None:
-        """Lets the blocks of a message stand in the prompt as the host has them from now on."""
+        """Makes the blocks of a message appear in the prompt as the host has them from now on."""
         scope = self.scopes.open(unit.scope, self.source)
         rows = edited(scope.ledger, unit.event)
         blocks = " ".join(row.id for row in rows)
@@ -407,20 +405,21 @@ class UnitCommits:
         return scope.numbering
 
     def _at(self, scope: str, unit: int) -> tuple[str, Ledger]:
-        """The commit of a unit, and its ledger. Before the first unit of any scope, those that the session begins
-        with."""
+        """The commit of a unit, and its ledger. For unit 0, before the first, those that the session begins with."""
         if unit == 0:
             return self.scopes.beginning()
         base = self.scopes.base
         if base and unit <= self.base_units:
-            # Where in it the rewind goes is in no commit of this scope: it goes to the end of what was exported.
+            # No commit of this scope has the place in the base that the rewind goes to: it goes to the export's end.
             return base.commit, self.store.reader.ledger(base.commit)
         if unit in self.commits:
             commit, counters, epoch_number = self.commits[unit]
             forked = self.scopes.opened[scope]
             ledger = forked.epochs[epoch_number] if epoch_number < len(forked.epochs) else forked.ledger
-            return commit, _as_of(ledger, counters)
-        # Made by an earlier import: the commit whose ctxvc.json counts this many units.
+            # Between two compactions rows are only ever added.
+            earlier = up_to(ledger, f"B{counters.block}")
+            return commit, earlier.with_meta(msgspec.structs.replace(ledger.meta, counters=counters))
+        # Committed by an earlier import: the commit whose ctxvc.json counts this many units.
         for commit in self.store.first_parents(self.store.tips(self.name)[scope]):
             source = self.store.reader.meta(commit).source
             if source is None or source.units <= unit:
@@ -432,19 +431,8 @@ def _detail(event: Compacted) -> str:
     return " ".join(f"{key}={value}" for key, value in event.detail.items() if isinstance(value, (str, int)))
 
 
-def _as_of(ledger: Ledger, counters: Counters) -> Ledger:
-    """`ledger` without its later rows; between two compactions rows are only ever added."""
-    segments = {
-        key: rows
-        for key, segment in ledger.segments.items()
-        if (rows := tuple(row for row in segment if row.number <= counters.block))
-    }
-    meta = msgspec.structs.replace(ledger.meta, counters=counters)
-    return Ledger(meta=meta, segments=Segments(segments), groups=ledger.groups)
-
-
 def _window_fields(meta: Meta, window: Window | None) -> dict[str, Any]:
-    """The fields of a scope that hold its recorded window; a window that a provider or a person gave stays."""
+    """The fields that record a scope's window; none if a provider or a person already set it."""
     if window is None or (meta.window and not meta.window_by):
         return {}
     return {"window": window.tokens, "window_by": window.by, "compacts": window.compacts}
@@ -457,7 +445,7 @@ def _reply_model(unit: Unit) -> str:
 
 
 def merged(old: Opened, new: Opened) -> Opened:
-    """`old` with the fields that only `new` has, and the newest title, model and list of missing parts."""
+    """`old`, completed by the fields of `new`; title, model and list of missing parts are the newest."""
     newest = {name: getattr(new, name) or getattr(old, name) for name in ("model", "title", "missing")}
     first = {
         name: getattr(old, name) or getattr(new, name)

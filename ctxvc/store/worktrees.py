@@ -1,4 +1,4 @@
-"""Worktrees of a store: made with git's settings for them, known again as the store's own, and removed.
+"""Worktrees of a store: created with the right git settings, recognised as the store's own, and removed.
 
 A store's word is not enough. In a real worktree both sides agree: `worktrees/NAME` in the store names the folder's
 `.git` file, and that file names `worktrees/NAME`. Everything else that git would read there is checked too, since
@@ -20,9 +20,9 @@ from ctxvc.store.git import program
 from ctxvc.store.trust import contained, seals
 
 FOLDER = "worktrees"
-#: In git's folder of a worktree: the seal of the machine that made it with ctxvc.
+#: The file in git's folder of a worktree with the seal of the machine on which ctxvc made it.
 SEAL = "ctxvc-seal"
-#: The file that ctxvc adds to a checkout, unknown to git.
+#: The file that ctxvc adds to a checkout; git does not track it.
 DASHBOARD = "DASHBOARD.md"
 
 #: The settings that git and `add` write for a worktree.
@@ -34,14 +34,14 @@ _MOST = 65536
 
 
 class Worktree(NamedTuple):
-    """A folder, and its name in the store."""
+    """A worktree's name in the store, and its folder."""
 
     name: str
     folder: Path
 
 
 def listed(store: Path) -> Iterator[Worktree]:
-    """The worktrees of the store, whoever made them: both sides agree, and nothing in them leads elsewhere.
+    """The worktrees of the store, whoever made them, whose two sides agree and in which nothing leads elsewhere.
 
     Raises: OSError; Refused if there is a link in the store.
     """
@@ -60,7 +60,7 @@ def at(store: Path, folder: Path) -> Worktree | None:
 
 
 def missing(store: Path) -> list[str]:
-    """The names of worktrees that no folder confirms: the folder was deleted, or the store only claims it."""
+    """The names of worktrees that no folder confirms: the folder was deleted, or never existed."""
     there = {worktree.name for worktree in listed(store)}
     return [name for name in contained.names(store, FOLDER) if name not in there]
 
@@ -86,11 +86,11 @@ def _moved_along(store: Path, folder: Path) -> bool:
 
 
 def add(store: Path, folder: Path, commit: str, patterns: Sequence[str]) -> None:
-    """Makes a worktree in an empty folder: detached, sparse with these patterns, still without files.
+    """Adds a worktree in an empty folder: detached, sparse with these patterns, still without files.
 
     Raises: CtxvcError.
     """
-    # Forced, because git still lists a folder that was deleted by hand.
+    # Forced, because git still lists folders that were deleted by hand.
     program.run(store, "worktree", "add", "--quiet", "--force", "--detach", "--no-checkout", str(folder), commit)
     program.in_checkout(folder, "sparse-checkout", "set", "--no-cone", *patterns)
     # A scope written by somebody else could contain links to anywhere.
@@ -99,7 +99,7 @@ def add(store: Path, folder: Path, commit: str, patterns: Sequence[str]) -> None
 
 
 def remember(store: Path, folder: Path) -> None:
-    """Remembers on this machine that ctxvc made the worktree, if it can remember anything."""
+    """Records on this machine, if possible, that ctxvc made the worktree."""
     worktree = at(store, folder)
     if worktree is not None:
         with suppress(OSError):
@@ -121,18 +121,18 @@ def is_made_here(store: Path, worktree: Worktree) -> bool:
 def remove(store: Path, folder: Path) -> bool:
     """Removes git's files from the worktree, and the folder if it is then empty; returns whether the folder is gone.
 
-    A folder that is not a worktree made here by ctxvc is not touched. Files unknown to git stay. Repeating it does the
-    rest. Raises: CtxvcError, OSError.
+    A folder that is not a worktree made here by ctxvc is not touched. Files unknown to git stay. If killed, a
+    repetition finishes the work. Raises: CtxvcError, OSError.
     """
     worktree = at(store, folder)
     if worktree is None or not is_made_here(store, worktree):
         return not os.path.lexists(folder)
-    # Without the folder's own `.git`: git must get what was checked.
+    # Not through the folder's own `.git`: git must use what was checked.
     tracked = program.in_worktree(store / FOLDER / worktree.name, worktree.folder, "ls-files", "-z").split(b"\0")
     names = [os.fsdecode(name) for name in tracked if name]
     folders: set[str] = set()
     for name in (*names, DASHBOARD):
-        with suppress(OSError, Refused):  # a person's link or folder in its place, which stays
+        with suppress(OSError, Refused):  # a person's link or folder in place of the file stays
             contained.remove(worktree.folder, name)
         parts = name.split("/")[:-1]
         folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
@@ -160,7 +160,7 @@ def _registered(store: Path, name: str) -> Worktree | None:
 
 
 def _harmless(store: Path, name: str) -> bool:
-    """Whether the worktree's own settings are only those of a checkout."""
+    """Whether the worktree's own settings are only those that a checkout needs."""
     try:
         data = contained.read(store, f"{FOLDER}/{name}/config.worktree", _MOST)
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def _harmless(store: Path, name: str) -> bool:
 
 
 def _inside(store: Path, folder: Path) -> bool:
-    """Whether the folder is in the store's own folder for checkouts, reached through no link."""
+    """Whether the folder is in the store's own folder for checkouts, not reached through a link."""
     return folder.is_relative_to(store.resolve() / "checkout") and folder != store.resolve() / "checkout"
 
 

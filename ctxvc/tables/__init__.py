@@ -1,1 +1,1 @@
-"""What sessions spent and did: `rows` are a table of it, `sums` what it comes to, `stats` the sums over a store."""
+"""What sessions spent and did: `rows` are a table of it, `sums` add it up, `stats` are the sums over a store."""

@@ -1,7 +1,7 @@
-"""The table as Parquet, in a folder that takes what is new: `PART/month=2026-11/writer=NAME/STORE.parquet`.
+"""The table as Parquet, in a folder that is kept up to date: `PART/month=2026-11/writer=NAME/STORE.parquet`.
 
-Each store has files of its own in it, and a manifest with their checksums: a file that is not as it was written is
-written anew from the store. Needs the extra `sql`.
+Each store has its own files there, and a manifest with their checksums: a file that was changed is written anew. Needs
+the extra `sql`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _MEMORY = "400MB"
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A session that is in the folder: `key` tells of which tips, `partition` is where."""
+    """A session in the folder: `key` depends on its tips, `partition` is the subfolder."""
 
     key: str
     partition: str
 
 
 class _Manifest(msgspec.Struct, frozen=True):
-    """What is in the folder: `form` tells of which columns, `sums` are the checksums of the files."""
+    """The content of the folder: `form` depends on the columns, `sums` are the checksums of the files."""
 
     form: str = ""
     text: bool = False
@@ -56,7 +56,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 class Exported(NamedTuple):
-    """What an export did: sessions that were read, files that were written, sessions in the folder."""
+    """The outcome of an export: the numbers of sessions read, files written, and sessions in the folder."""
 
     updated: int
     files: int
@@ -64,8 +64,9 @@ class Exported(NamedTuple):
 
 
 class Request(NamedTuple):
-    """How a store is exported: by whom a session was recorded, how its texts are cleaned, whether blocks come with
-    their texts, and the seconds since 1970 before which a session's newest commit leaves it out, if it is not there.
+    """How to export a store: `writer` names a session's recorder, `clean` cleans its texts, `text` adds blocks' texts.
+
+    A session not yet in the folder is left out if its newest commit is before `since`, in seconds since 1970.
     """
 
     writer: Callable[[str], str]
@@ -75,7 +76,7 @@ class Request(NamedTuple):
 
 
 def connect(*, network: bool = False) -> DuckDBPyConnection:
-    """A database in memory; without `network` nothing is fetched for it. Raises: Refused without the extra."""
+    """A database in memory; with `network` it may fetch extensions. Raises: Refused without the extra."""
     try:
         import duckdb
     except ImportError as error:
@@ -93,7 +94,7 @@ def export(
     unreadable: list[CtxvcError],
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Exported:
-    """Brings a store's files in the folder up to date; the errors of sessions that cannot be read go into `unreadable`.
+    """Brings a store's files in the folder up to date; adds errors of sessions that cannot be read to `unreadable`.
 
     The folder is remembered, so that a purge of the store reaches it. Raises: Refused without the extra; CtxvcError.
     """
@@ -108,7 +109,7 @@ def export_objects(
     unreadable: list[CtxvcError],
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Exported:
-    """`export` to an address in an object store; `files` are the objects that were written."""
+    """`export` to an address in an object store; `files` counts the objects written."""
     known_stores.remember_table(store.path, address)
     folder = objects.copy_of(store.path, address)
     with _writing(store, folder) as (name, connection):
@@ -171,7 +172,7 @@ class _Export:
         return Exported(len(new), len(touched) * len(PARTS), len(unchanged) + len(new))
 
     def _finish(self, manifest: _Manifest, former: _Manifest) -> None:
-        """Removes what does not belong there, and keeps what was written."""
+        """Removes files that are not in the manifest, and writes the manifest."""
         shutil.rmtree(self._news)
         for file in self._folder.glob(f"*/*/*/{self._name}.parquet"):
             if str(file.relative_to(self._folder)) not in manifest.sums:
@@ -184,7 +185,7 @@ class _Export:
         return self._folder / f"{self._name}.json"
 
     def _manifest(self) -> _Manifest:
-        """What was written before; nothing where it cannot be read, or was written in another way."""
+        """The manifest of the last export; an empty one if it cannot be read or has another form."""
         try:
             manifest = msgspec.json.decode(self._place.read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, ValueError):
@@ -203,7 +204,7 @@ class _Export:
         return writer if _WRITER.fullmatch(writer) else LOCAL
 
     def _lost(self, manifest: _Manifest) -> set[str]:
-        """The partitions of which a file is not as it was written."""
+        """The partitions with a file that is missing or was changed."""
         partitions = {one.partition for one in manifest.sessions.values()}
         files = {self._file(part, partition) for partition in partitions for part in PARTS}
         return {_partition(file) for file in files if _sum(self._folder / file) != manifest.sums.get(file, "-")}
@@ -214,7 +215,7 @@ class _Export:
         return max(self._store.commit(tip).author.time for tip in tips[session].values()) >= self._request.since
 
     def _write_news(self, session: str, tips: Mapping[str, str]) -> str:
-        """Writes the rows of a session for its partition, which is given."""
+        """Writes the new rows of a session as JSON lines; returns its partition."""
         place = Place(_text(str(self._store.path.parent)), self._writer(session), session)
         rows = rows_of(
             self._store, tips, place, files=True, text=self._request.text, clean=self._request.clean(session)
@@ -229,7 +230,7 @@ class _Export:
         return partition
 
     def _write(self, partition: str, unchanged: list[str]) -> dict[str, str]:
-        """Writes the files of a partition: of the sessions that are kept their old rows, of all else the new ones."""
+        """Writes the files of a partition, with the old rows of `unchanged` sessions and the new rows of others."""
         sums = {}
         self._connection.execute("CREATE OR REPLACE TEMP TABLE kept (session VARCHAR)")
         if unchanged:
@@ -242,7 +243,7 @@ class _Export:
             if sources:
                 new = self._news / "new.parquet"
                 rows = " UNION ALL BY NAME ".join(sources)
-                self._connection.execute(f"COPY ({rows}) TO {_quoted(new)} (FORMAT parquet, COMPRESSION zstd)")
+                self._connection.execute(f"COPY ({rows}) TO {quoted(new)} (FORMAT parquet, COMPRESSION zstd)")
                 old.parent.mkdir(parents=True, exist_ok=True)
                 sums[file] = _sum(new)
                 new.chmod(0o600)
@@ -258,19 +259,19 @@ def _partition(file: str) -> str:
 
 
 def _of_lines(file: Path, row: type[Row]) -> str:
-    """The rows of a file of JSON lines, in SQL."""
-    return f"SELECT * FROM read_json({_quoted(file)}, format='newline_delimited', columns={_columns(row)})"  # noqa: S608
+    """The SQL for the rows of a file of JSON lines."""
+    return f"SELECT * FROM read_json({quoted(file)}, format='newline_delimited', columns={_columns(row)})"  # noqa: S608
 
 
 def _of_kept(file: Path, row: type[Row]) -> str:
-    """The rows of a Parquet file whose sessions are kept, in SQL."""
+    """The SQL for the rows of a Parquet file whose sessions are kept."""
     names = ", ".join(f'"{name}"' for name in row.__struct_fields__)
-    rows = f"SELECT {names} FROM read_parquet({_quoted(file)}, hive_partitioning=false)"  # noqa: S608 - names of ours
+    rows = f"SELECT {names} FROM read_parquet({quoted(file)}, hive_partitioning=false)"  # noqa: S608 - names of ours
     return f"{rows} SEMI JOIN kept USING (session)"
 
 
 def columns(row: type[Row]) -> Iterator[tuple[str, str, str]]:
-    """The name of each column of a row, its type in SQL, and its description."""
+    """The name, SQL type and description of each column of a row."""
     hints, described = get_type_hints(row), get_type_hints(row, include_extras=True)
     for name in row.__struct_fields__:
         kind = (
@@ -283,21 +284,22 @@ def columns(row: type[Row]) -> Iterator[tuple[str, str, str]]:
 
 
 def _form() -> str:
-    """A text that is another one for other columns."""
+    """A text that depends on the columns."""
     return f"{FORMAT} {hashlib.sha256(''.join(map(_columns, PARTS.values())).encode()).hexdigest()[:16]}"
 
 
 def _columns(row: type[Row]) -> str:
-    """The types of a row's columns, as DuckDB takes them."""
+    """The types of a row's columns, in DuckDB's notation."""
     return "{" + ", ".join(f"'{name}': '{kind}'" for name, kind, _ in columns(row)) + "}"
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def quoted(text: str | Path) -> str:
+    """A text as an SQL literal."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _text(text: str) -> str:
-    """What JSON can hold of a path."""
+    """A path as valid UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

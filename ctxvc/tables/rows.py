@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-#: Grows when what a row says changes.
+#: Grows when the meaning of a row changes.
 FORMAT = 2
 
 
@@ -18,7 +18,7 @@ Time = Annotated[str, column("ISO 8601, UTC")]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What every row begins with."""
+    """The columns of every row."""
 
     project: Annotated[str, column("the project's folder")]
     writer: Annotated[str, column("the clone that recorded the session; `local` for a store that was never shared")]
@@ -139,7 +139,7 @@ class EventRow(Row, frozen=True, kw_only=True):
 
 
 class Rows(NamedTuple):
-    """The rows of some sessions, by the part of the table. Without files and text, reading them takes no body."""
+    """The rows of sessions, by the part of the table. Without files and text, no bodies are read for them."""
 
     sessions: list[SessionRow]
     calls: list[CallRow]

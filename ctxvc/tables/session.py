@@ -1,4 +1,4 @@
-"""The rows of one session, of its commits and of the ledgers at its tips. What is in no commit yet is left out."""
+"""The rows of a session, from its commits and the ledgers at its tips, without what is not committed yet."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from ctxvc.store.store import Store
 from ctxvc.tables.rows import BlockRow, CallRow, EventRow, FileRow, Rows, SessionRow
 from ctxvc.tokens.models import Usage
 
-#: What a call does to a file, as far as it is counted.
+#: What calls do to files that is counted.
 ACTS = frozenset({"read", "edited", "wrote", "deleted"})
-#: The operations by which a summary takes the place of what was there.
+#: The operations by which a summary replaces earlier content.
 COMPACTIONS = frozenset({"compact", "summarise"})
-#: Those that take blocks out of the prompt.
+#: Those by which blocks leave the prompt.
 _LEAVING = frozenset({"archive", "mask", "prune", "delete", "summarise", "plan", "compact"})
-#: Those that are calls, or begin something.
+#: Those that are no events: calls, and beginnings.
 _NO_EVENTS = frozenset({"step", "session", "ask"})
 _NAMES = re.compile(r"[BG][1-9][0-9]{0,8}")
 _FREED = re.compile(r"([0-9]{1,12}) tokens")
 _PATH, _TITLE = 400, 200
-#: Takes the secrets out of a text.
+#: Removes the secrets from a text.
 Clean = Callable[[str], str]
 
 
 def conversations(store: Store) -> dict[str, dict[str, str]]:
-    """The tips of all sessions but those with a project's notes, which are no work of anybody."""
+    """The tips of all sessions except those with a project's notes."""
     return {name: tips for name, tips in store.all_tips().items() if not name_rules.has_project_notes(name)}
 
 
 class Place(NamedTuple):
-    """What all rows of a session begin with."""
+    """The first columns of all rows of a session."""
 
     project: str
     writer: str
@@ -62,9 +62,10 @@ def rows_of(
     clean: Clean = lambda text: text,
     changed: bool = False,
 ) -> Rows:
-    """The rows of a session with these tips. `files` and `text` ask for the bodies too: what calls did to files, and
-    what blocks hold; `clean` is for both. With `changed`, of the blocks only those count that left the prompt or were
-    read. Raises: Damaged.
+    """The rows of a session with these tips.
+
+    `files` adds what calls did to files, `text` the text of blocks, both made safe by `clean`; they need the bodies.
+    With `changed`, only blocks that left the prompt or were read have a row. Raises: Damaged.
     """
     own, _ = lines(store, tips.values())
     reader = _Session(store, place, own, clean, text=text, changed=changed)
@@ -85,7 +86,7 @@ class _Step(NamedTuple):
 
 
 class _Waits(NamedTuple):
-    """Seconds that a step waited for the model and for its tools, and when it ended, in seconds since 1970; None is
+    """The seconds that a step waited for the model and for its tools, and its end in seconds since 1970; None if
     unknown."""
 
     model: int | None = None
@@ -97,7 +98,7 @@ _NO_WAITS = _Waits()
 
 
 class _Call(NamedTuple):
-    """A call of the agent's, and its usage, all 0 if it is not counted."""
+    """A call by the agent and its usage, all 0 if not counted."""
 
     entry: Entry
     usage: Usage
@@ -152,7 +153,7 @@ class _Session:
             elif op not in _NO_EVENTS:
                 newest = step.step if step else 0
                 if op in COMPACTIONS and ended is not None:
-                    ended = max(ended, entry.time)  # a summary is what the next reply answers to
+                    ended = max(ended, entry.time)  # the next reply answers the summary
                 self._add_event(line, entry, op, newest)
                 if op in _LEAVING:
                     leaving |= dict.fromkeys(_NAMES.findall(entry.trailers.get("Ctxvc-Blocks", "")), newest)
@@ -170,7 +171,7 @@ class _Session:
         waits: _Waits,
         former: _Call | None,
     ) -> _Call | None:
-        """Adds the call of a commit, if it has one; returns the newest call of the agent by then."""
+        """Adds the call of a commit, if it has one; returns the agent's newest call."""
         cost = call_cost(self._store, entry)
         if cost is None and not reply:
             return former
@@ -265,7 +266,7 @@ class _Session:
         costs = {call.commit: call.cost for call in self.rows.calls}
         acts: dict[int, list[tuple[Row, str, str]]] = {}
         for row in rows:
-            if row.kind == "tool_use" and row.step in steps:  # a call of the scope that it left is that one's
+            if row.kind == "tool_use" and row.step in steps:  # others are calls of the parent scope
                 acts.setdefault(row.step, []).extend((row, *one) for one in sorted(set(self._acts(row, at, folder))))
         for number, step_acts in acts.items():
             step, paths = steps[number], Counter(path for _, _, path in step_acts)
@@ -290,13 +291,13 @@ class _Session:
                 )
 
     def _acts(self, row: Row, at: Moment, folder: str) -> Iterator[tuple[str, str]]:
-        """What a call did to which files."""
+        """What a call did to files, and the path of each."""
         for fact in facts(row.tool, at.bodies.body(row), row.ext):
             if fact.act in ACTS and fact.object:
                 yield fact.act, _one_line(self._clean(caption.relative(fact.object, folder)), _PATH)
 
     def session(self, meta: Meta) -> SessionRow:
-        """The row of the session, when all lines are read. `meta` is of the scope that it stands in."""
+        """The row of the session, once all lines are added. `meta` is its current scope's."""
         blocks, times = self.rows.blocks, [entry.time for line in self._own for entry in line.entries]
         return SessionRow(
             **self._head,
@@ -324,15 +325,15 @@ def _step(entry: Entry) -> _Step:
 
 
 def _time(text: str) -> str:
-    """A recorded time as ours are written; empty if it is none."""
+    """A recorded time as ISO 8601 in UTC; empty if it is invalid."""
     seconds = epoch(text, -1)
     return timestamp.iso(seconds) if seconds >= 0 else ""
 
 
 def _waits(times: Mapping[str, int], reply: list[Row], before: int | None) -> _Waits:
-    """What a step's times say; `before` is the end of the step before it in the turn, if it is known.
+    """The waits of a step by its times; `before` is the end of the step before in the turn, None if unknown.
 
-    Where the clock went backwards, nothing is known.
+    A wait is unknown if the clock went backwards.
     """
     if not times:
         return _NO_WAITS
@@ -346,7 +347,7 @@ def _waits(times: Mapping[str, int], reply: list[Row], before: int | None) -> _W
 
 
 def _left_step(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> int | None:
-    """The step at which a block left, as far as the commits say."""
+    """The step at which a block left; None if the commits do not show it."""
     if row.removed_by == "host":
         return next((step for step in compacted if step >= row.step), None)
     return leaving.get(row.id, leaving.get(row.group))
@@ -354,10 +355,10 @@ def _left_step(row: Row, leaving: Mapping[str, int], compacted: list[int]) -> in
 
 def _text(row: Row, at: Moment) -> str:
     text = text_of(at.bodies.body(row), row.ext, row.extra) if row.ext in ("txt", "json") else ""
-    return text.encode("utf-8", "replace").decode()  # a lone surrogate is no text to other programs
+    return text.encode("utf-8", "replace").decode()  # other programs reject lone surrogates
 
 
-@lru_cache(4096)  # the same few names stand in most rows
+@lru_cache(4096)  # most rows have the same few names
 def _one_line(text: str, width: int = 200) -> str:
-    """A recorded text as a value that a file and a terminal can have: one line, without signs that steer."""
+    """A recorded text as one line without control characters."""
     return text and display.one_line(text, width)

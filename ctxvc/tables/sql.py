@@ -1,4 +1,4 @@
-"""Questions to the table in SQL, by DuckDB: a view for each of its parts."""
+"""The table in SQL, by DuckDB: a view for each of its parts."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ctxvc.errors import BadInput, NotFound
 from ctxvc.store import objects
-from ctxvc.tables.parquet import columns, connect
+from ctxvc.tables.parquet import columns, connect, quoted
 from ctxvc.tables.rows import PARTS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-#: The name that stands for every store's.
+#: The name for the files of all stores.
 ANY = "*"
 
 
 class Result(NamedTuple):
-    """The rows that a statement gives, and the names of their columns."""
+    """The rows of a statement's result, and the names of their columns."""
 
     columns: list[str]
     rows: Sequence[tuple[Any, ...]]
 
 
 class Table:
-    """The table in some folders or object stores, or at other addresses that DuckDB reads. A context manager."""
+    """The table in folders, object stores, or other addresses that DuckDB reads. A context manager."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
-        """`places` are the folders, each with the name of the store whose files count there, or `ANY`.
+        """`places` maps each folder to the name of the store whose files are read there, or `ANY`.
 
-        Raises: Refused without the extra; NotFound if there is no table that can be read. A store may have none yet.
+        Raises: Refused without the extra; NotFound if the files cannot be read. A store may have none yet.
         """
         self._keys = {place: objects.keys(place) for place in places if objects.is_address(place)}
         is_fetched = any("://" in place for place in places if place not in self._keys)
@@ -60,7 +60,7 @@ class Table:
             nothing = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind, _ in columns(PARTS[part]))
             self._connection.execute(f"CREATE VIEW {part} AS SELECT {nothing}, '' AS month WHERE false")
             return
-        files = ", ".join(map(_quoted, patterns))
+        files = ", ".join(map(quoted, patterns))
         options = "hive_partitioning=true, hive_types_autocast=false, union_by_name=true"
         try:
             self._connection.execute(f"CREATE VIEW {part} AS FROM read_parquet([{files}], {options})")
@@ -77,7 +77,7 @@ class Table:
         self._connection.close()
 
     def ask(self, statement: str) -> Result:
-        """What a statement gives; nothing for one that gives none. Raises: BadInput with DuckDB's own words."""
+        """The result of a statement; empty if it has none. Raises: BadInput with DuckDB's message."""
         import duckdb
 
         try:
@@ -90,9 +90,5 @@ class Table:
 
 
 def _literal(place: str) -> str:
-    """A place with the signs of a pattern in it taken as they are."""
+    """A place in which the characters of patterns are escaped."""
     return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in place.rstrip("/"))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

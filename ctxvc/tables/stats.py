@@ -1,4 +1,4 @@
-"""Statistics over all sessions of a store. What was added up for a session is kept until one of its tips moves."""
+"""Statistics over all sessions of a store. The sums of a session are cached until one of its tips moves."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ctxvc.tables.sums import Cell, Sums
 from ctxvc.tokens import models
 
 By = Literal["", "day", "week", "project", "model", "agent", "person", "tool", "file", "branch"]
-#: What a session is summed by: files take its bodies, and are kept apart.
+#: What a session is summed by. Sums by file need the bodies, and are cached apart.
 _CELLS: dict[str, Callable[[Rows], list[Cell]]] = {
     "model": sums.by_model,
     "tool": sums.by_tool,
     "file": sums.by_file,
 }
-#: Sessions of one file of the cache: few files are read, and few written again.
+#: The number of files of the cache: few are read, and few rewritten.
 _SHARDS = 16
-#: Sessions for which other processes are worth their start, and how many one is given at a time.
+#: The number of sessions from which other processes are worth their start, and of sessions in one's batch.
 _MANY, _PART = 500, 50
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """A session's sums: `key` tells of which tips. They do not depend on where the store is or who has the session."""
+    """A session's sums, for the tips in `key`. They do not depend on the store's place or the session's writer."""
 
     key: str
     agent: str
@@ -47,7 +47,7 @@ class Summed(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of what has a name in common, and of how many sessions."""
+    """The sums for a name, and the number of sessions in them."""
 
     name: str
     sessions: int
@@ -55,23 +55,23 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A store's sessions with their sums, its project's folder, and who recorded a session."""
+    """A store's sessions with their sums, its project's folder, and a function that names a session's writer."""
 
     project: str
     sessions: Mapping[str, Summed]
     writer: Callable[[str], str]
 
 
-#: The version behind a program's name.
+#: The version after a program's name.
 _VERSION = re.compile(r" v?[0-9][\w.+-]*$")
-#: Is told how many sessions were read, of how many.
+#: Called with the number of sessions read, and of all.
 Progress = Callable[[int, int], None]
 
 
 def summed(
     store: Store, by: By, unreadable: list[CtxvcError], progress: Progress = lambda _done, _of: None
 ) -> dict[str, Summed]:
-    """The sums of every session that can be read, by its name; the errors of the others go into `unreadable`.
+    """name → sums of every session that can be read; adds the errors of the others to `unreadable`.
 
     Only sessions with a new tip are read.
     """
@@ -101,7 +101,7 @@ def summed(
 def _each_summed(
     store: Store, stale: Mapping[str, Mapping[str, str]], kinds: tuple[str, ...]
 ) -> Iterator[tuple[str, Summed | Damaged]]:
-    """The sums of sessions, or why they cannot be read; of many, by as many processes as there are processors."""
+    """The sums of sessions, or the errors in reading them; many are read by a process for each processor."""
     pending = dict(stale)
     cores = os.cpu_count() or 1
     if cores > 1 and len(stale) >= _MANY:
@@ -111,7 +111,7 @@ def _each_summed(
 
         names = list(stale)
         parts = [{name: stale[name] for name in names[at : at + _PART]} for at in range(0, len(names), _PART)]
-        # Where there can be no processes, or one dies, what is left is done here.
+        # If no process can start, or one dies, the remaining sessions are read here.
         with suppress(OSError, BrokenProcessPool):
             for part in processes.outcomes(partial(_part_summed, store.path, kinds), parts, cores):
                 for name, one in part:
@@ -128,7 +128,7 @@ def _part_summed(
 
 
 def _summed(store: Store, name: str, tips: Mapping[str, str], kinds: tuple[str, ...]) -> Summed | Damaged:
-    """A session's sums, still without their key."""
+    """A session's sums, with an empty key."""
     try:
         rows = rows_of(store, tips, Place("", "", name), files="file" in kinds, changed=True)
     except Damaged as error:
@@ -138,9 +138,9 @@ def _summed(store: Store, name: str, tips: Mapping[str, str], kinds: tuple[str, 
 
 
 def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[str] | None = None) -> list[Line]:
-    """The sums by name, from that day on (`2026-11-01`), of these sessions alone if they are given.
+    """The sums by name, from the day `since` (`2026-11-01`) on, of only these sessions unless `only` is None.
 
-    Days and weeks come in their order, all else by cost and tokens.
+    Days and weeks are in order, all others by falling cost and tokens.
     """
     sums_of: dict[str, Sums] = {}
     sessions: dict[str, set[tuple[str, str]]] = {}
@@ -161,7 +161,7 @@ def lines(sources: Iterable[Source], by: By, since: str = "", only: Collection[s
 
 
 def total(sources: Iterable[Source], since: str = "", only: Collection[str] | None = None) -> Line:
-    """The sums of all of it, in which every call is counted once."""
+    """The sums of all sessions, in which every call is counted once."""
     (line,) = lines(sources, "", since, only) or [Line(name="", sessions=0, sums=Sums())]
     return line
 
@@ -189,7 +189,7 @@ def _name(by: By, source: Source, session: str, one: Summed, cell: Cell) -> str:
 
 
 def _week(day: str) -> str:
-    """`2026-W48`; the day itself where it is none, as a cache from elsewhere may have it."""
+    """The week of a day, as `2026-W48`; an invalid day unchanged, since a cache may be from elsewhere."""
     try:
         year, week, _ = date.fromisoformat(day).isocalendar()
     except ValueError:

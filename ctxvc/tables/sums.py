@@ -1,8 +1,8 @@
-"""What calls and blocks come to, added up by day and by what they have in common. Pure."""
+"""Calls and blocks, added up by day and by model, tool or file. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,12 +12,12 @@ from ctxvc.tables.rows import CallRow, Rows
 from ctxvc.tables.session import COMPACTIONS
 from ctxvc.tokens.models import Usage
 
-#: The name of what called no tool, or touched no file.
+#: The name for calls without a tool or a file.
 NONE = "(none)"
 
 
 class _Part(NamedTuple):
-    """What a call took, or a part of it."""
+    """The usage, cost and waits of a call, or of a part of it."""
 
     usage: Usage
     cost: float
@@ -27,9 +27,11 @@ class _Part(NamedTuple):
 
 
 class Sums(msgspec.Struct, array_like=True, kw_only=True):
-    """`calls` are those of models, of which `uncounted` have no count of the provider's and `unpriced` a count and no
-    price. `waited_model` and `waited_tools` are seconds of those whose times are known, None if there are none.
-    `blocks_left` and `bytes_left` are blocks out of the prompt, `reads` how often those were read.
+    """Sums of calls and blocks.
+
+    `calls` are model calls; `uncounted` ones lack the provider's count, `unpriced` ones have a count but no price.
+    `waited_model` and `waited_tools` are seconds, of calls with known times; None if there are none. `blocks_left` and
+    `bytes_left` are those of blocks out of the prompt, `reads` the times that such blocks were read.
     """
 
     calls: int = 0
@@ -48,7 +50,7 @@ class Sums(msgspec.Struct, array_like=True, kw_only=True):
     reads: int = 0
 
     def take(self, part: _Part) -> None:
-        """Adds what a call took, or a part of it."""
+        """Adds a call, or a part of it."""
         self.usage += part.usage
         self.cost += part.cost
         self.unpriced += part.unpriced
@@ -68,12 +70,12 @@ _COUNTS = tuple(name for name in Sums.__struct_fields__ if name not in _WAITS)
 
 
 def _sum(one: int | None, another: int | None) -> int | None:
-    """The sum of what is known; None if neither is."""
+    """The sum of two values, None counting as unknown; None if both are."""
     return one if another is None else another if one is None else one + another
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
-    """The sums of a session's calls on one day that have a name in common: a model's, a tool's or a file's."""
+    """The sums of a session's calls on one day for a name: of a model, a tool or a file."""
 
     day: str
     name: str
@@ -109,8 +111,8 @@ def by_model(rows: Rows) -> list[Cell]:
 
 
 def by_tool(rows: Rows) -> list[Cell]:
-    """A session's sums by day and tool. What a call of a model took is divided evenly among the calls of tools in it;
-    a call counts once for each tool."""
+    """A session's sums by day and tool. A model call is divided evenly among its tool calls, and counts once for each
+    tool."""
     cells = _Cells()
     for call in rows.calls:
         names = call.tools or [NONE]
@@ -131,8 +133,8 @@ def by_tool(rows: Rows) -> list[Cell]:
 
 
 def by_file(rows: Rows) -> list[Cell]:
-    """A session's sums by day and file. What a call of a model took is divided evenly among the files that it touched;
-    what touched none is `(none)`."""
+    """A session's sums by day and file. A model call is divided evenly among the files that it touched, else it is
+    `(none)`."""
     cells = _Cells()
     touched: dict[str, dict[str, tuple[int, int]]] = {}
     for file in rows.files:
@@ -171,7 +173,7 @@ def _part(call: CallRow) -> _Part:
 
 
 def _divided(call: CallRow, parts: int) -> list[_Part]:
-    """What a call took in so many parts, which add up to it: whole tokens and seconds, the first parts have more."""
+    """A call in parts that add up to it; tokens and seconds stay whole, so the first parts may have one more."""
     undivided = _part(call)
     if parts == 1:
         return [undivided]
@@ -195,11 +197,3 @@ def _add_block(sums: Sums, state: str, size: int, reads: int) -> None:
         sums.blocks_left += 1
         sums.bytes_left += size
     sums.reads += reads
-
-
-def total(cells: Iterable[Cell]) -> Sums:
-    """The sums of all these cells."""
-    sums = Sums()
-    for cell in cells:
-        sums.add(cell.sums)
-    return sums

@@ -19,17 +19,17 @@ MOST = 200
 #: Thousandths of a prompt by which a fit must differ to be taken: each change is a commit.
 LEAST = 10
 
-#: The share by which the line of a single reply lies above it; of n replies, an n-th of that.
+#: The margin, as a share, by which the line after one reply lies above it; after n replies, an n-th of that.
 MARGIN = 0.1
 
-#: Shares of a prompt by which its true size may be above and below the expected one before a fit is possible.
+#: Before a fit is possible, the true size of a prompt may be these shares above and below the expected one.
 _ABOVE, _BELOW = 0.01, 0.05
-#: Replies in a row that must be below before a line is lowered: too low a line overruns a window, too high a one
+#: Consecutive replies below the line before it is lowered: too low a line overruns the window, too high a line only
 #: wastes some of it.
 _LOWERING = 3
-#: How much larger the largest prompt must be than the smallest for their difference to fix a slope.
+#: The smallest ratio of the largest to the smallest prompt that determines a slope.
 _SPREAD = 1.25
-#: The most tokens of a chat template that are believed.
+#: The largest plausible chat template, in tokens.
 _TEMPLATE = 2_000
 
 
@@ -42,7 +42,7 @@ class Calibrating:
         self._model = ""
 
     def sent(self, scope: str, tokens: int) -> None:
-        """A prompt of this many counted tokens goes out."""
+        """Notes that a prompt of so many tokens, by our count, was sent."""
         self._sent[scope] = tokens
 
     def replied(
@@ -53,9 +53,9 @@ class Calibrating:
         model: str,
         start: Calibration | None = None,
     ) -> Calibration | None:
-        """A better calibration than `current`, from the provider's count in the reply's `usage`; None if none is.
+        """A better calibration than `current` from the provider's count in `usage`, or None.
 
-        The first reply replaces `start`, the guess that the session began with (by default `initial(model)`).
+        The first reply replaces `start`, the session's initial guess (by default `initial(model)`).
         """
         ours, theirs = self._sent.pop(scope, 0), models.usage_of(usage).prompt
         self._begin(model)
@@ -73,9 +73,9 @@ class Calibrating:
         return self._raised(better or line) or better
 
     def refused(self, scope: str, theirs: int, current: tuple[int, int], model: str) -> Calibration | None:
-        """A calibration by which the prompt that the provider refused has `theirs` tokens or more; None if it has.
+        """A calibration that gives the refused prompt at least `theirs` tokens; None if `current` does already.
 
-        The prompt waits for no reply any more. A size that is no size of it says nothing.
+        The prompt no longer waits for a reply. An implausible size is ignored.
         """
         ours = self._sent.pop(scope, 0)
         self._begin(model)
@@ -88,7 +88,7 @@ class Calibrating:
             self._model, self._samples = model, []  # another model counts in its own way
 
     def _raised(self, current: Calibration) -> Calibration | None:
-        """The current line through the newest reply, if that is above it: the next fit would come too late."""
+        """The current line raised to the newest reply, if that lies above it: the next fit would come too late."""
         ours, theirs = self._samples[-1]
         lacking = theirs - current.actual(ours)
         if lacking <= theirs * _ABOVE or not _is_believable(ours, theirs):
@@ -96,7 +96,7 @@ class Calibrating:
         return current._replace(b=current.b + lacking)
 
     def _early(self, current: Calibration, start: Calibration) -> Calibration | None:
-        """The line of the few replies so far, where it is better than the current one."""
+        """The line through the few replies so far, if it is better than the current one."""
         samples = [sample for sample in self._samples if _is_believable(*sample)]
         if not samples or samples[-1] != self._samples[-1]:
             return None
@@ -113,7 +113,7 @@ class Calibrating:
 
 
 class Calibration(NamedTuple):
-    """How a provider's count follows ours: `a_milli` thousandths of it, and `b` tokens more. Integers, to be stored."""
+    """A provider's count from ours: `a_milli` thousandths of it, plus `b` tokens. Integers, since it is stored."""
 
     a_milli: int = 1000
     b: int = 0
@@ -130,23 +130,22 @@ _PLAUSIBLE = 0.5, 3.0  # a slope outside says that the samples do not fix one
 _CLAUDE = re.compile(r"claude|^(?:opus|sonnet|haiku|fable|mythos)")
 
 
-#: What is assumed of a model that no table knows, where its window is small: the smallest tenth that holds for 99 % of
-#: recorded prompts in each of eight vocabularies, and some hundreds of tokens for what a chat template puts around a
-#: prompt (docs/benchmarks/agent.md).
+#: Assumed for an unknown model with a small window: the smallest tenth that covers 99 % of recorded prompts in each of
+#: eight vocabularies, plus some hundreds of tokens for the chat template around a prompt (docs/benchmarks/agent.md).
 UNKNOWN = Calibration(1400, 512)
-#: The most that a prompt of a few tokens is taken for, since its template may be as large.
+#: The largest slope for a prompt of a few tokens, whose template may be as large.
 _SMALL_PROMPT = 2.0
-#: What was assumed before it was measured; sessions of then have it.
+#: The assumption before the one above was measured; older sessions still have it.
 FORMERLY = Calibration(2000, 512)
-#: Replies without usage after which a person is warned that their model's tokens are a guess.
+#: Replies without usage after which we warn that the model's tokens are a guess.
 SILENT_REPLIES = 5
 
 
 def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
-    """The calibration before the provider has reported anything: 1.5 for current Claude models, 1.2 for older ones.
+    """The calibration before the provider's first count: 1.5 for current Claude models, 1.2 for older ones.
 
-    Any other model of the table is taken at our own count, and so is one that is not in it in a large window; in a
-    small `window`, where the first prompt may fill it, that is `UNKNOWN`.
+    It is 1 for any other model in the table, and for an unknown model with a large window. A small `window` may be full
+    at the first prompt, so there it is `UNKNOWN`.
     """
     if _CLAUDE.search(model.lower()):
         return Calibration(1200) if is_older_claude(model) else Calibration(1500)
@@ -154,19 +153,19 @@ def initial(model: str, window: int = DEFAULT_WINDOW) -> Calibration:
 
 
 def is_guess(calibration: tuple[int, int]) -> bool:
-    """Whether the worst is assumed, as nothing was reported of a model that no table knows."""
+    """Whether this is the pessimistic guess for an unknown model without any reported count."""
     return calibration in (UNKNOWN, FORMERLY)
 
 
 def guess_remark(calibration: tuple[int, int], replies: int) -> Phrase | None:
-    """The warning of a guess that enough replies have not replaced; None without one, or too early."""
+    """The warning about a guess that `replies` replies have not replaced; None if it is not one, or too early."""
     if replies < SILENT_REPLIES or not is_guess(calibration):
         return None
     return Phrase("unknown-vocabulary", factor=f"{calibration[0] / 1000:g}")
 
 
 def of_factor(tokens_per_count: float) -> Calibration:
-    """The calibration of a model by its tokens for one of ours. Raises: BadInput."""
+    """The calibration of a model with `factor` tokens for each of ours. Raises: BadInput."""
     low, high = _PLAUSIBLE
     if not low <= tokens_per_count <= high:
         raise BadInput(
@@ -177,11 +176,11 @@ def of_factor(tokens_per_count: float) -> Calibration:
 
 
 def early(samples: Sequence[tuple[int, int]]) -> Calibration:
-    """A line from fewer samples than a fit takes: through the newest one, and above it by `MARGIN` over their number.
+    """A line from too few samples for a fit: through the newest one, plus `MARGIN` divided by their number.
 
-    Its slope is the median between samples of clearly different sizes, at least nine tenths of the newest ratio. Where
-    they fix none it is that ratio; of a small prompt at most 2, since the template is much of it. Larger prompts are
-    more likely overestimated than not; of smaller ones it is enough that this one was taken.
+    Its slope is the median between samples of clearly different sizes, and at least nine tenths of the newest ratio.
+    Where they determine none it is that ratio; for a small prompt at most 2, since much of that is the template. Larger
+    prompts are more likely over- than underestimated; for smaller ones it is enough that this one fitted.
     """
     ours, theirs = samples[-1]
     ratio = theirs / ours
@@ -193,17 +192,17 @@ def early(samples: Sequence[tuple[int, int]]) -> Calibration:
 
 
 def _is_believable(ours: int, theirs: int) -> bool:
-    """Whether a provider may count `theirs` where we count `ours`: some report only what was not in their cache."""
+    """Whether `theirs` is a plausible count for our `ours`: some providers report only what was not in their cache."""
     low, high = _PLAUSIBLE
     return ours in _POSSIBLE and low * ours <= theirs <= high * ours + _TEMPLATE
 
 
 def fit(samples: Sequence[tuple[int, int]], start: Calibration) -> Calibration:
-    """The line through `samples` of (our count, provider's count); `start` for fewer than 20, or where no line shows.
+    """The line through `samples` of (our count, provider's count); `start` for fewer than 20, or if they show no line.
 
-    Robust: up to a fifth of the samples may be anything. It begins with the median slope between samples half the
-    list apart (Theil's incomplete method) and ends with least squares under Tukey's weights, which count a sample that
-    is 4.7 standard deviations off for nothing. The same samples in any order give the same line.
+    Robust: up to a fifth of the samples may be outliers. It starts from the median slope between samples half the list
+    apart (Theil's incomplete method) and ends with least squares under Tukey's weights, which ignore a sample more than
+    4.7 standard deviations off. The order of the samples does not matter.
     """
     points = sorted(
         (float(ours), float(theirs)) for ours, theirs in samples if ours in _POSSIBLE and theirs in _POSSIBLE
@@ -228,7 +227,7 @@ def fit(samples: Sequence[tuple[int, int]], start: Calibration) -> Calibration:
 def _least_squares(
     points: Sequence[tuple[float, float]], weights: Sequence[float], slope: float
 ) -> tuple[float, float]:
-    """Slope and offset of the weighted line; the given slope where all points that count have one abscissa."""
+    """Slope and offset of the weighted line; the given slope if all points with a weight have the same abscissa."""
     total = math.fsum(weights)
     x_mean = math.fsum(weight * x for weight, (x, _) in zip(weights, points, strict=True)) / total
     y_mean = math.fsum(weight * y for weight, (_, y) in zip(weights, points, strict=True)) / total

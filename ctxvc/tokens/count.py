@@ -1,7 +1,7 @@
-"""How many tokens: of a text, and of a body that was counted before.
+"""Token counts of texts, and of bodies, which are counted once.
 
-Everything is counted by one `Count`, which is handed in. The default counts with OpenAI's `o200k_base` vocabulary,
-which stands in `data/`: no network is ever asked. Importing this module is cheap; the vocabulary, tiktoken and sqlite3
+The caller passes in the `Count` that counts everything. The default uses OpenAI's `o200k_base` vocabulary from `data/`,
+without any network. Importing this module is cheap; the vocabulary, tiktoken and sqlite3
 are loaded by the first call that needs them.
 """
 
@@ -30,10 +30,10 @@ Loader = Callable[[], bytes]
 
 VOCABULARY = Path(__file__).parents[1] / "data" / "o200k_base.bpe.xz"
 
-#: The longest piece that is given to an engine, in characters. tiktoken's regex gives up at a million spaces in a row,
-#: and its merges of one very long word are slow.
+#: The longest piece for an engine, in characters. tiktoken's regex fails on a million spaces in a row, and merging one
+#: very long word is slow.
 PIECE = 65_536
-#: Characters that are counted without tiktoken, in a fraction of the time that it takes to load.
+#: Characters counted without tiktoken, in a fraction of the time that it takes to load.
 _FEW = 32_768
 
 # How o200k_base cuts a text into words before it merges, and the texts that could be single tokens (we count them as
@@ -61,7 +61,7 @@ _LAST_CUT = re.compile(r"(?s:.*)(?:\n(?=[ \t]{0,200}[^\s/])|[0-9A-Za-z](?=[\x00-
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """A way to count, under the name that its counts are kept by; `estimated` if they are a guess."""
+    """A counting function and the name under which its counts are cached; `estimated` if they are only estimates."""
 
     name: str
     count: Count
@@ -71,7 +71,7 @@ class Tokenizer:
 def tokenizer(name: str = "o200k_base") -> Tokenizer:
     """The tokenizer called `name`: `o200k_base`, or `chars` for a quarter of the characters, marked as estimated.
 
-    Where tiktoken is not installed, the second stands in for the first. Nothing is loaded before the first count.
+    Without tiktoken, `chars` replaces `o200k_base`. Nothing is loaded before the first count.
     Raises: BadName.
     """
     if name not in ("o200k_base", "chars"):
@@ -82,10 +82,10 @@ def tokenizer(name: str = "o200k_base") -> Tokenizer:
 
 
 def count(text: str) -> int:
-    """The number of `o200k_base` tokens of `text`, with no token taken for more than text.
+    """The number of `o200k_base` tokens of `text`; special tokens count as ordinary text.
 
-    Exact wherever the text can be cut exactly once in 65,536 characters; where it cannot, a word is cut in two there,
-    which costs a few tokens. Takes time linear in the text. A lone surrogate counts as U+FFFD.
+    Exact if the text has a safe cut in every 65,536 characters; where it has none, a word is split, which costs a few
+    tokens. Linear in the length of the text. A lone surrogate counts as U+FFFD.
     Raises: Refused, if the installation is broken.
     """
     engine = _engine()
@@ -104,7 +104,7 @@ def estimate(text: str) -> int:
 
 
 def pieces(text: str, size: int = PIECE) -> Iterator[str]:
-    """`text` in pieces of at most `size` characters whose tokens are those of the whole, wherever that is possible."""
+    """`text` in pieces of at most `size` characters, with the tokens of the whole text wherever that is possible."""
     start = 0
     while len(text) - start > size:
         cut = _LAST_CUT.match(text, start, start + size)
@@ -115,7 +115,7 @@ def pieces(text: str, size: int = PIECE) -> Iterator[str]:
 
 
 def ranks() -> dict[bytes, int]:
-    """The vocabulary: each token's bytes and its rank, which is its place in the file."""
+    """The vocabulary: the bytes of each token and its rank, which is its position in the file."""
     import lzma
 
     packed = lzma.decompress(VOCABULARY.read_bytes())
@@ -137,7 +137,7 @@ def _installed() -> bool:
 
 @functools.cache
 def _engine() -> Count:
-    """Counts one piece. Both engines give the same number; the optional one is several times faster."""
+    """A function that counts one piece. Both engines give the same number; the optional one is several times faster."""
     try:
         return _toktok()
     except (ImportError, AttributeError):  # not installed, or another distribution of that name
@@ -152,7 +152,7 @@ def _toktok() -> Count:
 
 
 def _tiktoken() -> Count:
-    """tiktoken, which is loaded once more than a few short texts are counted, or one that only it counts."""
+    """tiktoken, loaded only for more than a few short texts, or for one that the other engine cannot count."""
     import lzma
 
     try:
@@ -187,9 +187,9 @@ def _broken(error: Exception) -> Refused:
 
 
 class CountCache:
-    """Counts on disk, by tokenizer and SHA-256 of the bytes: a help that may be missing, never a truth.
+    """A cache of counts on disk, by tokenizer and SHA-256 of the bytes. It may be missing.
 
-    It takes some 60 bytes a body and tokenizer, so it is bounded by the store beside it.
+    An entry takes some 60 bytes, so the store bounds its size.
     """
 
     _AT_ONCE = 500  # parameters of a query: old SQLite takes 999
@@ -202,7 +202,7 @@ class CountCache:
         self._database = CacheDatabase(path, self._SCHEMA)
 
     def get_many(self, tokenizer: str, digests: Sequence[bytes]) -> dict[bytes, int]:
-        """The counts that are known of these 32-byte digests."""
+        """The known counts of these 32-byte digests."""
         import sqlite3
 
         counts: dict[bytes, int] = {}
@@ -218,7 +218,7 @@ class CountCache:
         return counts
 
     def put_many(self, tokenizer: str, counts: Mapping[bytes, int]) -> None:
-        """Keeps `counts`, if it can."""
+        """Stores `counts` if possible."""
         import sqlite3
 
         with suppress(OSError, sqlite3.DatabaseError), self._database.writing() as db:
@@ -227,25 +227,25 @@ class CountCache:
 
 
 def _is_count(digest: object, count: object) -> bool:
-    """Whether a row of the cache is one: SQLite keeps any value in any column."""
+    """Whether a row of the cache has the right types: SQLite keeps any value in any column."""
     return isinstance(digest, bytes) and type(count) is int and 0 <= count < 1 << 40
 
 
-#: Told an amount, and of how many in all.
+#: Called with an amount, and the total.
 Progress = Callable[[int, int], None]
 
 
 class Tokens:
-    """The counts of a store's bodies and of the texts around them: each is counted once.
+    """The counts of a store's bodies and of the texts around them, each counted once.
 
-    Bodies are known by the SHA-256 of their bytes; `cache` is the file that keeps their counts between processes.
+    Bodies are identified by the SHA-256 of their bytes; `cache` is the file that keeps their counts between processes.
     """
 
     _AT_ONCE = 500  # bodies that are counted before their counts are kept
     _SHORT = 2_000  # characters of a text that is remembered whole; of a longer one, its digest
 
     def __init__(self, tokenizer: Tokenizer, cache: Path | None = None, progress: Progress | None = None) -> None:
-        """`progress` is told how many of the bodies without a known count are counted."""
+        """`progress` receives how many of the bodies without a known count have been counted."""
         self.tokenizer = tokenizer
         self._progress = progress or (lambda _done, _total: None)
         self._cache = CountCache(cache) if cache else None
@@ -255,7 +255,7 @@ class Tokens:
         self._long: dict[bytes, int] = {}
 
     def of_text(self, text: str) -> int:
-        """The tokens of a text that is no body: a stub, a dashboard, a tool's definition."""
+        """The tokens of a text that is not a body, such as a stub, a dashboard or a tool's definition."""
         if len(text) <= self._SHORT:
             return self._short(text)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -264,10 +264,10 @@ class Tokens:
         return self._long[digest]
 
     def of_bodies(self, items: Iterable[tuple[bytes, Loader]], *, fresh: bool = False) -> dict[bytes, int]:
-        """The tokens of bodies of text, by digest. A loader is called only where no count is known.
+        """The tokens of text bodies, by digest. A loader is called only if the count is unknown.
 
-        Bodies that are `fresh` are not looked for on disk, and their counts wait for `save` or for enough others: that
-        would take longer than to count one.
+        `fresh` bodies are not looked up on disk, which would take longer than counting one; their counts are written by
+        `save`, or together with enough others.
         """
         return self._measured(self.tokenizer.name, lambda body: self.tokenizer.count(decode(body)), items, fresh)
 
@@ -276,7 +276,7 @@ class Tokens:
         return self._measured(f"media-{cap.edge}", lambda body: media_tokens(body, cap), items, fresh=False)
 
     def save(self) -> None:
-        """Keeps on disk what is counted, if it can."""
+        """Writes the new counts to disk if possible."""
         for name, counts in self._unsaved.items():
             if counts and self._cache:
                 self._cache.put_many(name, counts)
@@ -337,7 +337,7 @@ def byte_pair_counter(ranks: Mapping[bytes, int], pattern: str) -> Callable[[str
 
 
 def _joined(word: bytes, ranks: Mapping[bytes, int]) -> int:
-    """How many tokens a word is."""
+    """The number of tokens in a word."""
     parts = [word[at : at + 1] for at in range(len(word))]
     while pairs := [
         (rank, at) for at, pair in enumerate(pairwise(parts)) if (rank := ranks.get(b"".join(pair), -1)) >= 0

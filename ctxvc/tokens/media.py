@@ -31,7 +31,7 @@ _JPEG_SEGMENTS = 2_000  # more than any camera writes before the frame; a hostil
 
 
 def media_tokens(data: bytes, cap: ImageCap = CURRENT_CAP) -> int:
-    """The tokens of an image by its size, or of a PDF by its pages; of anything else as of the largest image."""
+    """The tokens of an image by its size, or of a PDF by its pages; anything else counts as the largest image."""
     if size := image_size(data):
         return image_tokens(*size, cap)
     if data.startswith(b"%PDF-"):
@@ -40,7 +40,7 @@ def media_tokens(data: bytes, cap: ImageCap = CURRENT_CAP) -> int:
 
 
 def image_tokens(width: int, height: int, cap: ImageCap = CURRENT_CAP) -> int:
-    """A token for every square of 28 pixels, after the image is made to fit the cap: never less than is billed."""
+    """One token per square of 28 pixels, after the image is scaled to the cap: never less than is billed."""
     longer = max(width, height)
     if longer > cap.edge:
         width, height = (-(-side * cap.edge // longer) for side in (width, height))
@@ -48,7 +48,7 @@ def image_tokens(width: int, height: int, cap: ImageCap = CURRENT_CAP) -> int:
 
 
 def image_cap(model: str) -> ImageCap:
-    """The cap of the model's generation; of a model that is not known, the current one."""
+    """The cap of the model's generation; the current one for an unknown model."""
     return OLDER_CAP if is_older_claude(model) else CURRENT_CAP
 
 
@@ -58,7 +58,7 @@ def pdf_tokens(data: bytes) -> int:
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height in pixels from the header of a PNG, JPEG, GIF or WebP; None for anything else, or damaged."""
+    """Width and height in pixels from the header of a PNG, JPEG, GIF or WebP; None for anything else."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR" and len(data) >= 24:
         size = _big(data, 16, 4), _big(data, 20, 4)
     elif data.startswith((b"GIF87a", b"GIF89a")) and len(data) >= 10:

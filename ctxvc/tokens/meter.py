@@ -1,4 +1,4 @@
-"""The cost of a prompt's blocks in tokens. Each body is counted once in a store's life: the counts are cached."""
+"""What the blocks of a prompt cost, in tokens. Each body is counted once per store: counts are cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CACHE = "tokens.sqlite"
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """Something to be counted: the digest it is known by, how to get it, and whether it is an image or a document."""
+    """Something to count: its digest, how to load it, and whether it is an image or a document."""
 
     digest: bytes
     load: tokens.Loader
@@ -32,7 +32,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Counts with one tokenizer, and keeps the counts in the store's cache. Nothing is held open between two calls."""
+    """Counts with one tokenizer and caches the counts in the store. No file stays open between two calls."""
 
     def __init__(
         self, store: Store | None, tokenizer: str = "o200k_base", progress: tokens.Progress | None = None
@@ -46,15 +46,15 @@ class Meter:
 
     @property
     def estimated(self) -> bool:
-        """Whether the numbers are a guess."""
+        """Whether the numbers are only estimates."""
         return self._tokens.tokenizer.estimated
 
     def count(self, text: str) -> int:
-        """The tokens of a text that is no body."""
+        """The tokens of a text that is not a body."""
         return self._tokens.of_text(text)
 
     def costs(self, snapshot: Snapshot, blocks: Iterable[Row] | None = None) -> dict[str, Cost]:
-        """The cost of all blocks, or of these: of the body, and of its place in the prompt of that moment.
+        """The cost of all blocks, or of `rows`: of each body, and of what the prompt shows of it at that moment.
 
         A call counts its tool's name and its arguments, a result its text and the images beside it.
         """
@@ -78,7 +78,7 @@ class Meter:
         }
 
     def bodies(self, blocks: Iterable[tuple[Row, Bodies]], model: str, *, fresh: bool = False) -> dict[str, int]:
-        """block → the tokens of its body. Counts of `fresh` ones are kept later (`save`)."""
+        """block → the tokens of its body. Counts of `fresh` blocks are cached later (`save`)."""
         sources = {row.id: list(_sources(row, bodies)) for row, bodies in blocks}
         counts = self._counts(list(sources.values()), model, fresh=fresh)
         return {
@@ -86,11 +86,11 @@ class Meter:
         }
 
     def save(self) -> None:
-        """Keeps all counts in the store's cache."""
+        """Writes all counts to the store's cache."""
         self._tokens.save()
 
     def total(self, blocks: Iterable[tuple[Row, Bodies]], model: str) -> tuple[int, bool]:
-        """The tokens of all these bodies, and whether that is a guess (bytes / 4), as not all were counted before."""
+        """The tokens of these bodies, and whether that is an estimate (bytes / 4) because some were never counted."""
         blocks = list(blocks)
         digests = [bytes.fromhex(row.sha256) for row, _ in blocks if not _is_media(row)]
         cached = self._cache.get_many(self._tokens.tokenizer.name, digests) if self._cache else {}
@@ -101,15 +101,15 @@ class Meter:
         return sum(counts[source.digest] for block_sources in sources for source in block_sources), self.estimated
 
     def overhead(self, snapshot: Snapshot) -> int:
-        """The tokens of system prompt and tools."""
+        """The tokens of the system prompt and the tools together."""
         return sum(self.overheads(snapshot))
 
     def overheads(self, snapshot: Snapshot) -> tuple[int, int]:
-        """The tokens of the system prompt, and those of the tools."""
+        """The tokens of the system prompt and of the tools."""
         return self.frame(snapshot.system, snapshot.tools, snapshot.ledger.meta.model)
 
     def frame(self, system: Any, tools: Any, model: str) -> tuple[int, int]:
-        """As `overheads`, of a system prompt and tools that may not be recorded yet."""
+        """As `overheads`, for a system prompt and tools that may not be recorded yet."""
         texts = [system if isinstance(system, str) else _json(system), _json(tools)]
         sources = [_text_source(part) for part in texts]
         counts = self._counts([sources], model)
@@ -127,7 +127,7 @@ class Meter:
 
 
 class Prices:
-    """The prices of a scope's blocks (`core.plan.Price`). Counts are kept: a block is read at most once."""
+    """The prices of a scope's blocks (`core.plan.Price`). A block is read at most once."""
 
     def __init__(self, meter: Meter, bodies: Bodies, model: str = "") -> None:
         self._meter = meter
@@ -137,7 +137,7 @@ class Prices:
         self._masks: dict[tuple[str, str], int] = {}
 
     def reading(self, bodies: Bodies) -> Prices:
-        """The same prices, with the same counts, where blocks not counted yet are read from `bodies`."""
+        """The same prices and counts, but blocks that are not counted yet are read from `bodies`."""
         prices = Prices(self._meter, bodies, self._model)
         prices._known, prices._masks = self._known, self._masks
         return prices
@@ -150,7 +150,7 @@ class Prices:
         return id(self._known)
 
     def load(self, rows: Iterable[Row], *, fresh: bool = False) -> None:
-        """Counts these blocks in one go, which asks the cache once; for `fresh` ones not at all."""
+        """Counts these blocks together, with a single query of the cache, or none for `fresh` blocks."""
         new = [row for row in rows if (row.id, row.sha256) not in self._known]
         counts = self._meter.bodies([(row, self._bodies) for row in new], self._model, fresh=fresh) if new else {}
         self._known.update(((row.id, row.sha256), counts[row.id]) for row in new)
@@ -173,10 +173,10 @@ class Prices:
 
 
 def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
-    """The budget that a scope is judged by, with thresholds of `ladder` where the scope has none of its own.
+    """The budget of a scope, with the thresholds of `ladder` where the scope has none of its own.
 
-    Its window is the scope's own where the model takes so much, else the model's as its provider, its recording or the
-    table has it, else that of most models.
+    Its window is the scope's own if the model has room for it, else the model's by its provider, its recording or the
+    table, else that of most models.
     """
     meta = ledger.meta
     window, _ = window_of(ledger)
@@ -184,13 +184,13 @@ def budget_of(ledger: Ledger, ladder: Mapping[str, float] = {}) -> Budget:
     return Budget(window, meta.reserve, Ladder(**thresholds))  # type: ignore[arg-type]
 
 
-#: What tells the window of a scope: its budget, somebody who set it, a recording (`core.ledger.WindowSource`), the
-#: model's name, the table of models, or nothing.
+#: The source of a scope's window: its budget, somebody who set it, a recording (`core.ledger.WindowSource`), the
+#: model's name, the table of models, or none.
 WindowOrigin = Literal["budget", "set", "name", "table", "assumed"] | WindowSource
 
 
 def window_of(ledger: Ledger) -> tuple[int, WindowOrigin]:
-    """The window of a scope in tokens, and what tells it."""
+    """The window of a scope in tokens, and its source."""
     meta, by_model = ledger.meta, models.window(ledger.meta.model)
     origin: WindowOrigin = "name" if models.names_its_window(meta.model) else "table" if by_model else "assumed"
     takes = by_model
@@ -209,7 +209,7 @@ def _origin(by: str) -> WindowOrigin:
 
 
 def cache_file(store: Store) -> Path:
-    """The file of a store's counts."""
+    """The file that caches a store's counts."""
     return store.cache_path / CACHE
 
 
@@ -231,7 +231,7 @@ def _is_media(row: Row) -> bool:
 
 
 def _stand_in(slot: Slot, bodies: Bodies) -> _Source:
-    """The source in a body's place in the prompt: our own text, or the body's head and tail."""
+    """What the prompt shows instead of a body: a text of ours, or the body's head and tail."""
     if slot.show == "text":
         return _text_source(slot.text)
     digest = hashlib.sha256(f"mask {MASK_SHOWN} {slot.row.id} {slot.row.sha256}".encode()).digest()

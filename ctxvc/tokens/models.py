@@ -1,4 +1,4 @@
-"""Models: their windows and prices, by a dated table, and how their counts of tokens relate to ours."""
+"""Models: a dated table of windows and prices, and the usage that providers report."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _CLAUDE_VERSION = re.compile(r"claude-(?:[a-z]+-)?([0-9]{1,2})(?:[-.]([0-9]{1,2}
 
 
 def binds_thinking(model: str) -> bool:
-    """Whether its thinking is bound to every message before it: the Claude models from 5.1 on."""
+    """Whether thinking is bound to every message before it, as for Claude models from 5.1 on."""
     version = _CLAUDE_VERSION.search(model.lower())
     return version is not None and (int(version[1]), int(version[2] or 0)) >= _BINDING
 
 
 def is_older_claude(model: str) -> bool:
-    """Whether the model is a Claude of before 4.7, with the older tokenizer and the smaller images."""
+    """Whether the model is a Claude before 4.7, with the older tokenizer and smaller images."""
     version = _CLAUDE_VERSION.search(model.lower())
     return version is not None and (int(version[1]), int(version[2] or 0)) < _NEW_TOKENIZER
 
 
 class Limits(NamedTuple):
-    """Tokens of a model: all that one request may hold, and what a reply may have of it."""
+    """Limits of a model in tokens: of a whole request, and of its reply."""
 
     window: int
     output: int
 
 
 class Long(NamedTuple):
-    """The price factors of the `prompt` and its `reply`, if the prompt has more than these `tokens`."""
+    """The factors on the price of the `prompt` and the `reply` for prompts of more than `tokens`."""
 
     tokens: int
     prompt: float
@@ -162,18 +162,18 @@ _GEMINI_EDITION = re.compile(r"(?:-0[0-9]{2}|-preview(?:-[0-9]{2}-[0-9]{2,4})?(?
 
 
 def limits(model: str) -> Limits | None:
-    """Window and output of a model as the table has them, by any of its usual spellings; None if it is not there."""
+    """Window and output of a model by any usual spelling of its name; None if the table does not have it."""
     entry = MODELS.get(_plain_name(model))
     return entry.limits if entry else None
 
 
 def names_its_window(model: str) -> bool:
-    """Whether the name ends with `[1m]`, by which a host asks for a window of a million tokens."""
+    """Whether the name ends with `[1m]`, with which a host requests a window of a million tokens."""
     return model.lower().endswith(_LARGE)
 
 
 def window(model: str) -> int | None:
-    """The context window of a model in tokens, by its name or as the table has it; None if neither tells."""
+    """The context window of a model in tokens, from its name or the table; None if neither has it."""
     if names_its_window(model):
         return _MILLION.window
     model_limits = limits(model)
@@ -219,7 +219,7 @@ _HOUR = 2
 
 
 def usage_of(reported: Mapping[str, object]) -> Usage:
-    """The usage of a call from what a reply says of it, in the words of the Messages API or of the OpenAI one.
+    """The usage of a call from a reply's fields, in the terms of the Messages API or of OpenAI's.
 
     There the prompt's tokens have the cached ones among them. Where it says something that no call can have, nothing of
     it is believed, and all is 0.
@@ -238,7 +238,7 @@ def _is_count(value: object) -> bool:
 
 
 def dollars(model: str, usage: Usage) -> float | None:
-    """The price of a call by the table; None for a model that is not in it."""
+    """The price of a call by the table; None for a model that it does not have."""
     entry = MODELS.get(_plain_name(model))
     if entry is None:
         return None
@@ -249,13 +249,13 @@ def dollars(model: str, usage: Usage) -> float | None:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two names are of one model: a provider answers with a dated one."""
+    """Whether two names denote the same model: providers answer with a dated name."""
     return _plain_name(one) == _plain_name(other)
 
 
 @lru_cache
 def _plain_name(model: str) -> str:
-    """The name by which the tables know a model."""
+    """The name of a model in the tables."""
     name = _EDITION.sub("", _ROUTE.sub("", model.lower().removesuffix(_LARGE)), count=1)
     if name.startswith("gemini-"):
         return _GEMINI_EDITION.sub("", name)

@@ -1,4 +1,4 @@
-"""How many tokens the prompt of a call had: the provider's count of it, else ours and what its last count showed."""
+"""The size of a call's prompt: the provider's count, else an estimate from our count and the provider's last one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ctxvc.tokens.calibration import Calibration
 from ctxvc.tokens.meter import Meter
 from ctxvc.tokens.models import Usage
 
-#: How many commits back a call, or a count, is searched for.
+#: How many commits back we search for a call, or for a count.
 NEAR = 500
-#: Commits back that are looked at for the sizes of calls.
+#: How many commits back we collect the sizes of calls.
 _MOST = 2_000
-#: The bounds of a provider's count, in thousandths of our own.
+#: The lowest and the highest plausible ratio of a provider's count to ours, in thousandths.
 _LEAST, _MOST_STEEP = 500, 3_000
 
 
 class Size(NamedTuple):
-    """The tokens of a prompt as its provider counts, and whether that is the provider's count or our estimate of it.
-    Of these, the store has `recorded`; the rest was sent and is not in the recording."""
+    """The tokens of a prompt as its provider counts them, and whether that is the provider's count or our estimate.
+    `recorded` of them are in the store; the rest was sent but not recorded."""
 
     tokens: int
     by_provider: bool
@@ -42,8 +42,8 @@ class Size(NamedTuple):
 
 
 def size(ours: int, usage: Usage, line: Calibration, meta: Meta) -> Size:
-    """The size of a prompt that has `ours` tokens as we count. `usage` is that of its call, 0 where nothing is known;
-    `line` leads from our counts to the provider's. Of a recording that lacks nothing all of it is recorded."""
+    """The size of a prompt with `ours` tokens by our count. `usage` is that of its call, 0 if unknown; `line` converts
+    our counts to the provider's. A complete recording has all of it recorded."""
     estimate = max(0, ours * line.a_milli // 1000 + line.b) if ours else 0  # as plans reckon: `View.calibrated`
     tokens = usage.prompt or estimate
     is_whole = ours > 0 and lacks_nothing(meta.source)
@@ -53,7 +53,7 @@ def size(ours: int, usage: Usage, line: Calibration, meta: Meta) -> Size:
 def line_through(ours: int, theirs: int, model: str) -> Calibration:
     """The line from our counts to the provider's, through one prompt that both counted.
 
-    Its slope is the usual one of the model. What that does not explain is not recorded, the same in every prompt.
+    Its slope is the model's usual one. Its offset is what was sent without being recorded, the same in every prompt.
     """
     slope = calibration.initial(model).a_milli
     if slope * ours > theirs * 1000:
@@ -62,7 +62,7 @@ def line_through(ours: int, theirs: int, model: str) -> Calibration:
 
 
 def line_of(meta: Meta, recorded: Calibration | None) -> Calibration:
-    """The line that holds for a scope: its own; of an imported one that has none yet, that of the newest count."""
+    """A scope's own line; for an imported scope without one, the line through its newest count."""
     return recorded if recorded is not None and is_uncalibrated(meta) else Calibration(*meta.calibration)
 
 
@@ -75,10 +75,10 @@ def is_uncalibrated(meta: Meta) -> bool:
 
 
 class Call(NamedTuple):
-    """A call of the model. `usage` is the provider's count of it, all 0 where none is recorded.
+    """A model call. `usage` is the provider's count, all 0 if none is recorded.
 
-    `snapshot` is the scope at the call's commit, `last` the number of the newest block in its prompt: what stands after
-    it came with the reply or later.
+    `snapshot` is the scope at the call's commit, `last` the number of the newest block in its prompt: later blocks came
+    with the reply or after it.
     """
 
     usage: Usage
@@ -89,7 +89,7 @@ class Call(NamedTuple):
 
 
 def newest(store: Store, snapshot: Snapshot) -> tuple[Call | None, Call | None]:
-    """The newest call, and the newest that the provider counted; None where none is near."""
+    """The newest call, and the newest one that the provider counted; None if there is none within reach."""
     call: Call | None = None
     for entry in islice(revision.history(store, snapshot.commit), NEAR):
         usage = models.usage_of(entry.usage)
@@ -104,7 +104,7 @@ def newest(store: Store, snapshot: Snapshot) -> tuple[Call | None, Call | None]:
 
 
 def _call(store: Store, snapshot: Snapshot, entry: Entry, usage: Usage) -> Call | None:
-    """The call that a step's commit has the reply of; None if it has none."""
+    """The call whose reply is in a step's commit; None if it has no reply."""
     is_now = entry.commit == snapshot.commit and not snapshot.waiting
     then = snapshot if is_now else revision.at(store, entry.commit)
     step = then.ledger.meta.counters.step
@@ -117,7 +117,7 @@ def _call(store: Store, snapshot: Snapshot, entry: Entry, usage: Usage) -> Call 
 
 
 def still_holds(call: Call, ledger: Ledger) -> bool:
-    """Whether all that the call's prompt had still stands in the prompt, and so its size."""
+    """Whether everything in the call's prompt is still in the prompt, so that its size still holds."""
     now = set(map(_key, outline(ledger)))
     return all(_key(slot) in now for slot in outline(call.snapshot.ledger) if slot.row.number <= call.last)
 
@@ -127,7 +127,7 @@ def _key(slot: Slot) -> tuple[str, str, str, str]:
 
 
 def recorded_line(call: Call, meter: Meter, costs: Mapping[str, Cost] | None = None) -> Calibration:
-    """The line of a recording as of a call that the provider counted. `costs` are those of the blocks there."""
+    """The line of a recording at a call that the provider counted. `costs` are those of the blocks at that point."""
     then = call.snapshot
     costs = meter.costs(then) if costs is None else costs
     ours = meter.overhead(then) + sum(costs[row.id].shown for row in _before(then.ledger, call))
@@ -139,10 +139,10 @@ def _before(ledger: Ledger, call: Call) -> list[Row]:
 
 
 def calibration_of(store: Store, snapshot: Snapshot, meter: Meter) -> tuple[int, int]:
-    """The scope's calibration; of an imported one that has none yet, the slope of its newest recorded count.
+    """The scope's calibration; for an imported scope without one, the slope at its newest recorded count.
 
-    What the recording lacks, as the host's system prompt, is a part of the host's window: no plan can take it out, and
-    no request of ours sends it.
+    What was not recorded, such as the host's system prompt, is part of the host's window: no plan can remove it, and
+    our requests do not send it.
     """
     meta = snapshot.ledger.meta
     count = newest(store, snapshot)[1] if is_uncalibrated(meta) else None

@@ -1,1 +1,1 @@
-"""Between an agent and its model: every request forwarded as it came, and recorded exactly."""
+"""Between an agent and its model: forwards every request unchanged, and records it exactly."""

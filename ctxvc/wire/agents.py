@@ -1,4 +1,4 @@
-"""The settings by which each agent sends its requests to the proxy: one table, a row an agent."""
+"""What each agent needs to send its requests to the proxy: one table, with a row per agent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ class Agent(NamedTuple):
     """How an agent is pointed at the proxy, for one process.
 
     In values, `{anthropic}`, `{openai}`, `{gemini}` and `{codex}` stand for the proxy's base URLs, without the version
-    that some clients want in it, `{any}` for the one at which a request's path tells its provider, and `{hooks}` for
-    the folder with our files for other programs.
-    A variable that the person has set names the upstream (`upstreams`); a JSON object is merged with theirs.
+    that some clients want in them, `{any}` for the URL under which a request's path decides its provider, and `{hooks}`
+    for the folder with our files for other programs.
+    A variable that the person has set names the upstream (`upstreams`); a JSON object is merged with the person's.
     """
 
     program: str
     env: Mapping[str, str] = {}
-    #: Variables that are set only where the person has: without them the agent asks a provider that it finds otherwise.
+    #: Variables that are replaced only where the person has set them: without them the agent finds its provider
+    #: elsewhere.
     replaced: Mapping[str, str] = {}
     arguments: tuple[str, ...] = ()
-    #: Upstreams whose client drops a path before its own: each has a port of its own, without a key.
+    #: Upstreams whose client drops the path of a base URL: each has a port of its own, without a key.
     keyless: tuple[str, ...] = ()
-    #: A file of settings that yield to the person's own: the variable that names it, and what is in it.
+    #: A file of settings that yield to the person's own: the variable that names it, and its contents.
     defaults: tuple[str, str] = ("", "")
     #: What a person should know.
     note: str = ""
@@ -35,7 +36,7 @@ class Agent(NamedTuple):
 _ANTHROPIC = {"ANTHROPIC_BASE_URL": "{anthropic}"}
 _OPENAI = {"OPENAI_BASE_URL": "{openai}/v1"}
 _GEMINI = {"GOOGLE_GEMINI_BASE_URL": "{gemini}"}
-#: LiteLLM has names of its own, which come first for Anthropic and Gemini.
+#: LiteLLM has its own names, which take precedence for Anthropic and Gemini.
 _LITELLM = {
     **_ANTHROPIC,
     **_OPENAI,
@@ -51,7 +52,7 @@ _OPENCODE = {
     }
 }
 _PI = {"anthropic": "{anthropic}", "openai": "{openai}/v1", "google": "{gemini}/v1beta"}
-#: Every variable that clients read: for commands that are in no row.
+#: Every variable that clients read, for commands without a row.
 ANY = Agent("", env={**_LITELLM, **_GEMINI})
 
 AGENTS: Mapping[str, Agent] = {
@@ -64,7 +65,7 @@ AGENTS: Mapping[str, Agent] = {
     "gemini": Agent(
         "gemini",
         env=_GEMINI,
-        # With a base URL and a key alone it takes them for a gateway's, and then refuses that.
+        # Given only a base URL and a key, it takes them for a gateway's, and refuses that.
         defaults=(
             "GEMINI_CLI_SYSTEM_DEFAULTS_PATH",
             json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}),
@@ -105,9 +106,9 @@ AGENTS: Mapping[str, Agent] = {
 
 
 class Settings(NamedTuple):
-    """The settings of one process: its program, the arguments before its own, and variables.
+    """The settings for one process: its program, the arguments before its own, and variables.
 
-    `files` are variables that name one of our files, each with its content.
+    `files` maps variables that name a file of ours to its contents.
     """
 
     program: str
@@ -117,9 +118,9 @@ class Settings(NamedTuple):
 
 
 def settings(agent: Agent, urls: Mapping[str, str], env: Mapping[str, str]) -> Settings:
-    """What an agent needs where `urls` has what stands for each name in braces, in an environment that is `env`.
+    """The settings for an agent in the environment `env`; `urls` has the value for each name in braces.
 
-    Raises: BadInput for an agent of which nothing would be recorded there.
+    Raises: BadInput if nothing of the agent would be recorded.
     """
     variables = _variables(agent, env)
     if not variables and not agent.arguments:
@@ -134,7 +135,7 @@ def settings(agent: Agent, urls: Mapping[str, str], env: Mapping[str, str]) -> S
 
 
 def upstreams(agent: Agent, env: Mapping[str, str]) -> dict[str, str]:
-    """The base URL of each upstream that the person's own variables name, as the agent itself would use it."""
+    """The base URL of each upstream that the person's own variables name, as the agent would use it."""
     urls: dict[str, str] = {}
     for variable, value in _variables(agent, env).items():
         match = re.match(r"\{([a-z]+)\}(.*)", value)
@@ -142,7 +143,7 @@ def upstreams(agent: Agent, env: Mapping[str, str]) -> dict[str, str]:
             continue
         name, ending = match.groups()
         base = env[variable].rstrip("/")
-        if name == "openai":  # whose own base URL has a version
+        if name == "openai":  # its base URL includes a version
             urls.setdefault(name, base if ending else f"{base}/v1")
         for upstream in ("anthropic", "openai", "gemini") if name == "any" else (name,):
             urls.setdefault(upstream, base.removesuffix(ending))
@@ -160,7 +161,7 @@ def _filled(text: str, urls: Mapping[str, str]) -> str:
 
 
 def _merged(value: str, own: str) -> str:
-    """A JSON object with what the person's has beside it; anything else as it is."""
+    """A JSON object merged over the person's own; anything else unchanged."""
     if not (own and value.startswith("{")):
         return value
     try:
@@ -176,7 +177,7 @@ def _over(own: Any, ours: Any) -> Any:
 
 
 def _beside_the_networks_proxy(env: Mapping[str, str]) -> dict[str, str]:
-    """Where a person's clients use a proxy of the network, this machine is excepted from it."""
+    """Variables that except this machine from the network's proxy, if the person's clients use one."""
     if not any(env.get(name) for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")):
         return {}
     here = "127.0.0.1"

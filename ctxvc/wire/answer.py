@@ -1,4 +1,4 @@
-"""Reads beside an answer that passes: where it ends, and what is in it."""
+"""Reads along with an answer that passes: where it ends, and what is in it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import h11
 
 #: The most bytes of a head.
 HEAD = 1 << 18
-#: The most bytes of a stream that wait to be read.
+#: The most bytes of a stream that may wait to be read.
 _UNREAD = 16 << 20
 _LINE_END = re.compile(rb"\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
-#: A size with its extensions, and trailers, are at most so long.
+#: The most bytes of a size with its extensions, and of a trailer.
 _LONGEST = 1 << 16
 
 
 class Chunks:
-    """Takes a chunked body as it comes, and gives its content. RFC 9112, section 7.1."""
+    """Decodes a chunked body as it comes. RFC 9112, section 7.1."""
 
     def __init__(self) -> None:
-        self._ahead = b""  # what cannot be read before there is more
+        self._ahead = b""  # what cannot be read before more has come
         self._due = 0  # bytes of a chunk's content that are still to come
-        self._begun = False  # within a chunk, or before the line end behind it
+        self._begun = False  # within a chunk, or before the line end after it
         self._trailers = False
         self.over = False
-        #: What came behind the body.
+        #: What came after the body.
         self.behind = b""
 
     def content(self, data: bytes) -> bytes:
@@ -65,7 +65,7 @@ class Chunks:
         return b"".join(pieces)
 
     def _end(self) -> None:
-        """Looks for the end of the trailers, which are lines up to an empty one."""
+        """Looks for the end of the trailers, an empty line."""
         while not self.over:
             line, end, later = self._ahead.partition(b"\r\n")
             if not end:
@@ -77,8 +77,8 @@ class Chunks:
 
 
 def _plain(data: bytes) -> tuple[list[bytes], int]:
-    """The contents of the chunks that `data` begins with, as long as they are written as most are, and their length
-    in all. Three times as fast as to look for the end of each: no statement is executed once a chunk.
+    """The contents of the chunks at the beginning of `data`, as long as they are written in the usual way, and the
+    length of these chunks in `data`. Three times as fast as a search for each end: no statement is executed per chunk.
     """
     lines = _LINE_END.split(data)  # in half the time of `bytes.split`
     pairs = (len(lines) - 1) // 2
@@ -91,7 +91,7 @@ def _plain(data: bytes) -> tuple[list[bytes], int]:
 
 
 class Taker(Protocol):
-    """A receiver of an answer's content, as it can be read."""
+    """What takes the content of an answer, as soon as it can be read."""
 
     def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> None: ...
 
@@ -99,9 +99,9 @@ class Taker(Protocol):
 
 
 class Answer:
-    """Reads beside an answer that passes, to know where it ends and what is in it.
+    """Reads along with an answer that passes, to learn where it ends and what is in it.
 
-    Chunks are read when they may have come to their end, and not while they pass: a model's answer has thousands.
+    Chunks are read once the last may have come, not while they pass: a model's answer has thousands.
     """
 
     def __init__(self, request: h11.Request, taker: Taker | None) -> None:
@@ -115,7 +115,7 @@ class Answer:
         self.over = self.whole = self.unreadable = False
 
     def received(self, data: bytes) -> None:
-        """Takes note of what came; nothing for the end of the connection."""
+        """Takes the next bytes of the answer; empty bytes mean the end of the connection."""
         if self.unreadable:
             return
         if self._chunks:
@@ -133,10 +133,10 @@ class Answer:
             self._unread += self._reading.trailing_data[0]
             self.look()
         elif self.over and self._reading.trailing_data[0]:
-            self.unreadable = True  # more than an answer: where the next one begins is unknown
+            self.unreadable = True  # more than one answer: where the next one begins is unknown
 
     def look(self, *, at_end: bool = False) -> None:
-        """Reads what has passed: whether the answer is over."""
+        """Reads what has passed, to learn whether the answer is over."""
         if not self._chunks or self.unreadable:
             return
         try:

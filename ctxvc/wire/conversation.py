@@ -1,9 +1,9 @@
-"""A scope of a session as a client's requests have it: each request and its reply become the next step.
+"""A scope of a session, built from a client's requests: each request and its reply become the next step.
 
-A client sends its whole history each time. What a request has in common with the one before it is recorded already; its
-new messages and the reply are appended, with the request's body in pieces, of which only those are written that differ.
-Where the history is another one now, because the client compacted it, edited it or went back, that is recorded as the
-host's edit or as a new scope. What is compared is what is recorded: bodies without their secrets.
+A client sends its whole history each time. What a request has in common with the one before is already recorded; its
+new messages and the reply are appended, with the request's body in pieces, of which only changed ones are written. If
+the history is a different one, because the client compacted it, edited it or went back, that is recorded as the host's
+edit or as a new scope. Comparisons use what is recorded: bodies without their secrets.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from ctxvc.store.read.revision import Snapshot, joined_body
 from ctxvc.store.store import Store, request_files
 from ctxvc.wire.exchange import Exchange
 
-#: The scope of what a client asks beside its conversation.
+#: The scope of the calls that a client makes beside its conversation.
 SIDE = "side"
-#: What the names of sub-agents' scopes begin with.
+#: The prefix of the names of sub-agents' scopes.
 AGENT = "agent-"
-#: The commits before the newest one in which a history is looked for that a client went back to.
+#: The most commits before the newest in which to look for a history that a client went back to.
 _BACK = 400
-#: The commits before the newest one that may be of an exchange whose recording was never confirmed.
+#: The most commits before the newest that may be of an exchange whose recording was never acknowledged.
 _RESENT = 50
-#: A block of Claude Code's system prompt that tells of each request.
+#: A block of Claude Code's system prompt that differs in each request.
 _VOLATILE = re.compile(rb'\{"type":"text","text":"x-anthropic-billing-header:[^"]*"\},?')
 _WENT_BACK = "the client went back to this point"
-#: What the names of scopes end with in which a client that went back goes on.
+#: The end of the names of scopes in which a client that went back continues.
 _REWIND = re.compile(r"(?:^|-)rewind-\d+$")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """An exchange, read: the prompt of its request, and the reply; None where there is none."""
+    """A parsed exchange: the prompt of its request, and the reply, None if there is none."""
 
     exchange: Exchange
     prompt: Prompt
@@ -60,32 +60,33 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Likeness(NamedTuple):
-    """What a prompt shares with a conversation: whether the newest reply, how many messages of the newest request."""
+    """What a prompt shares with a conversation: whether it goes on from the newest reply, and the number of messages in
+    common with the newest request."""
 
     goes_on: bool
     messages: int
 
 
 class Conversation:
-    """A scope of a session, and what its newest request was made of. `stored` is its own.
+    """A scope of a session, and the contents of its newest request. It owns `stored`.
 
-    One that does not `go_back` stays in its scope, whatever the requests have in common.
+    Without `goes_back`, it stays in its scope, whatever the requests have in common.
     """
 
     def __init__(self, stored: StoredSession, form: Form, *, goes_back: bool = True) -> None:
         self.stored = stored
-        #: The scope that the client's history is known by. A policy may have the session in another one.
+        #: The scope of the client's history. A policy may have moved the session to another one.
         self.line = stored.scope
         self.form = form
         self._goes_back = goes_back
         self._redactor = stored.store.redaction.of(stored.name)
-        self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty for the same
-        self.unfinished: Call | None = None  #: the newest call, if its reply broke off: it is not on the disk
+        self._clean: dict[bytes, bytes] = {}  # a piece's checksum → the piece without secrets, empty if it has none
+        self.unfinished: Call | None = None  #: the newest call, if its reply broke off: not on disk yet
         self._is_in_part = False  # whether the newest reply broke off: a client may keep a part of it
         self._load()
 
     def _load(self) -> None:
-        """Learns from the store what the newest request was."""
+        """Loads the newest request from the store."""
         body = joined_body(self.stored.store, self._client_pieces())
         self._pieces = {
             path: blob_id(piece) if isinstance(piece, bytes) else piece for path, piece in self._all_pieces().items()
@@ -93,7 +94,7 @@ class Conversation:
         self.prints: tuple[bytes, ...] = self._prompt_of(body).prints if body else ()
         self._reply_prints: tuple[bytes, ...] = ()
         self._reply_id = ""
-        self._is_continued = False  # whether `prints` are of another agent's session, up to where this one goes on
+        self._is_continued = False  # whether `prints` are of another agent's session, which this one continues
         self._frame = dict(request_files(*self.stored.system_and_tools()))
         self._parameters = parameters(body)
         self._reader = self.form.reader()
@@ -101,18 +102,18 @@ class Conversation:
         self._newest = self.stored.next_block
 
     def _prompt_of(self, body: bytes) -> Prompt:
-        """The prompt of a recorded body; none of one in another form, as before a client changed its provider."""
+        """The prompt of a recorded body; an empty one for a body in another form, from before a change of provider."""
         try:
             return self.form.prompt(body)
         except BadInput:
             return _NOTHING
 
     def goes_on_after(self, prompt: Prompt, count: int) -> None:
-        """The first `count` messages of the prompt are what is recorded, however its client writes that."""
+        """Takes the first `count` messages of the prompt for what is recorded, however the client writes them."""
         self.prints, self._is_continued = prompt.prints[:count], True
 
     def _all_pieces(self) -> dict[str, str | bytes]:
-        """The files recorded beside the newest reply: path → its bytes, or the id of its blob."""
+        """What is recorded with the newest reply: path → its bytes, or the id of its blob."""
         return self.stored.pieces()
 
     def _client_pieces(self) -> dict[str, str | bytes]:
@@ -121,15 +122,15 @@ class Conversation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether calls of the newest reply wait for their results."""
+        """Whether calls of the newest reply have no results yet."""
         return bool(self.stored.open_calls)
 
     def shared(self, prompt: Prompt) -> int:
-        """How many messages the prompt has in common with the newest one here, from the first on."""
+        """The number of messages that the prompt has in common with the newest one here, from the first on."""
         return sum(1 for _ in takewhile(bool, map(eq, self.prints, prompt.prints)))
 
     def likeness(self, prompt: Prompt) -> Likeness:
-        """The overlap of the prompt and the conversation."""
+        """What the prompt shares with the conversation."""
         shared = self.shared(prompt)
         return Likeness(0 < shared == len(self.prints) and self._has_reply(prompt, shared), shared)
 
@@ -151,38 +152,38 @@ class Conversation:
     def is_framed_as(self, prompt: Prompt) -> bool:
         """Whether the newest request had the prompt's system prompt, or tools of the same names."""
         if not self._frame:
-            return True  # nobody recorded it
+            return True  # it was not recorded
         ours = self._names(prompt)
         recorded = (tool.get("name") for tool in self.stored.system_and_tools()[1] or ())
         names = [name for name in recorded if name not in ours]
         return names == [tool.get("name") for tool in prompt.tools] or self.has_system(prompt)
 
     def is_continued_by(self, prompt: Prompt) -> bool:
-        """Whether a prompt without its history goes on from the newest reply: by its id, or by results of its calls."""
+        """Whether a prompt without its history continues the newest reply: by its id, or with results of its calls."""
         calls = self.stored.open_calls
         parts = [part for message in self.form.reader().messages(prompt.messages) for part in message.parts]
         has_results = any(part.kind == "tool_result" and part.call in calls for part in parts)
         return has_results or prompt.continues == self._reply_id
 
     def _names(self, _prompt: Prompt) -> Set[str]:
-        """The names of tools that the model gets besides the client's."""
+        """The names of tools that the model gets in addition to the client's."""
         return frozenset()
 
     def has_calls_of(self, prompt: Prompt) -> bool:
-        """Whether a call in the prompt is one that is recorded here."""
+        """Whether a call in the prompt is recorded here."""
         calls = {row.call for row in self.stored.ledger().rows() if row.kind == "tool_use"}
         messages = self.form.reader().messages(prompt.messages) if calls else []
         return any(part.kind == "tool_use" and part.call in calls for message in messages for part in message.parts)
 
     def cleaned(self, body: bytes) -> tuple[dict[str, bytes], bytes]:
-        """A body's pieces by their paths in the store, without secrets, and the body that they make."""
+        """A body's pieces without secrets, by their paths in the store, and the body that they form."""
         clean = {f"{fmt.BODY}/{name}": self._without_secrets(piece) for name, piece in splice.in_pieces(body)}
         return clean, b"".join(clean.values())
 
     def take(self, call: Call) -> None:
-        """Records a call as the next step. A reply that broke off waits for the client's next request.
+        """Records a call as the next step. A reply that broke off waits to see what the client does with it.
 
-        Raises: CtxvcError; then the call is not recorded.
+        Raises: CtxvcError; the call is not recorded then.
         """
         self.stored.refresh()
         if self._newest != self.stored.next_block:
@@ -196,7 +197,7 @@ class Conversation:
             self._record(call)
 
     def close(self) -> None:
-        """Records a reply that broke off, and closes the files. Raises: CtxvcError."""
+        """Records a reply that broke off, if any, and closes the files. Raises: CtxvcError."""
         try:
             if self.unfinished:
                 self._record(self.unfinished)
@@ -217,7 +218,7 @@ class Conversation:
             raise
 
     def _incoming(self, prompt: Prompt) -> RedactedMessages:
-        """What the prompt adds to what is recorded, after its history was made the scope's."""
+        """The messages that the prompt adds to the recorded ones, after the scope has been given its history."""
         common = self.shared(prompt)
         is_whole = common == len(self.prints)
         repeated = self._repeated(prompt, common) if is_whole and self.prints else 0
@@ -230,14 +231,14 @@ class Conversation:
         return self._edit(prompt)
 
     def _read_on(self, prompt: Prompt, start: int) -> list[Message]:
-        """The messages of the prompt from number `start` on, after the reader has seen those before."""
+        """The prompt's messages from number `start` on, after the reader has seen those before."""
         if not self._has_read and start:
             self._reader.messages(prompt.messages[:start])
         self._has_read = True
         return self._reader.messages(prompt.messages[start:])
 
     def _repeated(self, prompt: Prompt, start: int) -> int:
-        """How many messages from number `start` on are the newest reply again; 0 if it is not there as it was."""
+        """The number of messages from `start` on that repeat the newest reply; 0 if it is not there unchanged."""
         prints = self._reply_prints
         if prints and prompt.prints[start : start + len(prints)] == prints:
             return len(prints)
@@ -247,7 +248,7 @@ class Conversation:
     def _has_reply(self, prompt: Prompt, start: int) -> bool:
         """Whether the newest reply is among the messages from number `start` on.
 
-        It is not the first of them where a request brought unrecorded replies, and was itself not answered.
+        It need not be the first: a request may bring replies that were not recorded, and not be answered itself.
         """
         if self._repeated(prompt, start):
             return True
@@ -260,12 +261,12 @@ class Conversation:
         for message in prompt.messages[start:]:
             yield self.form.reader().messages([message])
 
-    # --- a history that is another one now
+    # --- a history that has changed
 
     def _step_before(self, prompt: Prompt, common: int) -> str:
-        """The newest commit whose history the prompt goes on from, if that is all it has of what is recorded.
+        """The newest commit whose history the prompt continues, if it has nothing recorded later.
 
-        Empty if there is none, or if the prompt has something of what came later, too: then it was edited.
+        Empty if there is none, or if the prompt also has something recorded later: then it was edited.
         """
         later = {*self.prints[common:], *self._reply_prints}
         if not (self._goes_back and common) or not later.isdisjoint(prompt.prints[common:]):
@@ -293,7 +294,7 @@ class Conversation:
         return self._prompt_of(joined_body(store, stored_pieces)) if stored_pieces else _NOTHING
 
     def _go_back(self, commit: str) -> None:
-        """Goes on in a new scope from `commit`; what came after it stays in the scope that is left."""
+        """Continues in a new scope from `commit`; what came after that stays in the old scope."""
         stored = self.stored
         if stored.in_step:
             stored.finish()
@@ -310,7 +311,7 @@ class Conversation:
         self._load()
 
     def _edit(self, prompt: Prompt) -> RedactedMessages:
-        """Makes the scope's prompt what the client has now; returns what stands behind all that was recorded."""
+        """Gives the scope the client's current history; returns the messages that come after everything recorded."""
         self._reader, self._has_read = self.form.reader(), True
         messages = self.stored.redacted_messages(self._reader.messages(self._history(prompt)))
         with self.stored.writing() as transaction:
@@ -333,14 +334,14 @@ class Conversation:
         return RedactedMessages(tuple(message for message, before in changes.additions if not before))
 
     def _history(self, prompt: Prompt) -> Sequence[Any]:
-        """The messages of the conversation as the model had them."""
+        """The messages of the conversation as the model saw them."""
         return prompt.messages
 
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
-        """The ledger's blocks as these messages have them."""
+        """The changes that these messages make to the blocks of the ledger."""
         return recast(ledger, messages, lambda row: self.stored.body(row, ledger.meta.scope), moves=True)
 
-    # --- what is written
+    # --- writing
 
     def _append(self, call: Call, incoming: RedactedMessages, pieces_now: dict[str, bytes]) -> None:
         exchange, prompt, reply = call.exchange, call.prompt, call.reply
@@ -350,7 +351,7 @@ class Conversation:
         )
         came = RedactedMessages(tuple(dated(message, exchange.began) for message in incoming))
         if any(message.role == "assistant" for message in came):
-            self._pieces = {}  # the steps of replies that no request here led to have no body
+            self._pieces = {}  # steps of replies without a request here have no body
         files, without, frame = self._files(prompt, pieces_now)
         fields = parameters(b"".join(pieces_now.values()))
         trailers = self._trailers(reply, frame, fields)
@@ -387,7 +388,7 @@ class Conversation:
     def _files(
         self, prompt: Prompt, pieces_now: dict[str, bytes]
     ) -> tuple[tuple[tuple[str, bytes], ...], tuple[str, ...], dict[str, bytes]]:
-        """The files of the request that are not as the scope has them, those that it drops, and all of the frame's."""
+        """The files of the request that are new in the scope, the paths that it drops, and all files of the frame."""
         frame = dict(request_files(prompt.system, list(prompt.tools)))
         files = {path: piece for path, piece in pieces_now.items() if self._pieces.get(path) != blob_id(piece)}
         files |= {path: data for path, data in frame.items() if self._frame.get(path) != data}
@@ -395,7 +396,7 @@ class Conversation:
         return tuple(files.items()), tuple(sorted(without)), frame
 
     def _changed(self, frame: Mapping[str, bytes], fields: Mapping[str, bytes]) -> str:
-        """What differs from the request before, besides the conversation: `system`, `tools`, names of parameters."""
+        """What differs from the previous request besides messages: `system`, `tools`, names of parameters."""
         if not self._pieces:
             return ""
         paths = [
@@ -418,7 +419,7 @@ class Conversation:
 
 
 def left_behind(stored: StoredSession) -> list[range]:
-    """The numbers of the blocks that a client left behind when it went back, on the way to the session's scope."""
+    """The numbers of the blocks that a client left behind by going back, on the way to the session's scope."""
     scope, ranges, scopes = stored.scope, [], stored.scopes()
     while (parent := stored.ledger(scope).meta.parent) in scopes:
         if _REWIND.search(scope):
@@ -431,7 +432,7 @@ def left_behind(stored: StoredSession) -> list[range]:
 
 
 def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) -> bool:
-    """Whether a call is one of the newest steps of a scope: its request's body, and its reply. Raises: CtxvcError."""
+    """Whether one of the newest steps of a scope has the call's request body and its reply. Raises: CtxvcError."""
     if call.reply is None:
         return False
     stored = StoredSession.for_reading(store, session, scope)
@@ -449,7 +450,7 @@ def is_recorded(store: Store, session: str, scope: str, call: Call, form: Form) 
 
 
 def _lasting(frame: Mapping[str, bytes], path: str) -> bytes:
-    """A file of the frame, but for a line in it that is another one in each request."""
+    """A file of the frame without the block that differs in each request."""
     return _VOLATILE.sub(b"", frame.get(path, b""))
 
 
@@ -459,7 +460,8 @@ _NOTHING = Prompt(model="", system=None, tools=(), messages=(), prints=(b"",), s
 def _changed(
     ledger: Ledger, changes: Recast, inside: Sequence[tuple[Message, str]], block: int, group: int
 ) -> tuple[list[Row], list[Group]]:
-    """The rows and groups of `ledger` that the changes touch; `inside` are the messages that stand among others."""
+    """The rows and groups of `ledger` that the changes alter; `inside` are new messages with the block before which
+    they belong."""
     numbering = Numbering.of(ledger, block)
     added = [(before, numbering.aside(message)[0]) for message, before in inside]
     after = applied(ledger.with_rows(row for _, rows in added for row in rows), changes, added, "host", group)
@@ -473,9 +475,9 @@ def is_reply(messages: Sequence[Message]) -> bool:
 
 
 def gist(parts: Iterable[tuple[str, str, bytes]]) -> tuple[list[bytes], bytes]:
-    """The calls and the text of a reply, by which it is known again however a client writes it.
+    """The calls and the text of a reply, by which it is recognised however a client writes it.
 
-    A part is its kind, its tool and its body.
+    A part is given as kind, tool and body.
     """
     reply = list(parts)
     calls = sorted(tool.encode() + b"".join(body.split()) for kind, tool, body in reply if kind == "tool_use")
@@ -495,7 +497,7 @@ def _newest_gist(snapshot: Snapshot) -> tuple[list[bytes], bytes]:
 
 
 def blob_id(data: bytes) -> str:
-    """The id that git gives a blob, 40 hexadecimal digits."""
+    """The git id of a blob with these bytes, in hexadecimal."""
     return objects.blob_id(data).hex()
 
 

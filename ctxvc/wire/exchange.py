@@ -1,4 +1,4 @@
-"""Requests to a model and their answers, and how both are copied while they pass through."""
+"""Requests to a model and their answers, and how both are copied as they pass."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Protocol
 
 import msgspec
 
-#: The most bytes of a request or an answer that are kept; decoded, too.
+#: The most bytes that are kept of a request or an answer, encoded or decoded.
 LARGEST = 64 << 20
-#: Bytes that wait to be recorded at most; what comes beyond is not recorded, for this reason.
+#: The most bytes that may wait to be recorded; anything beyond is left out, for the reason that follows.
 MOST_WAITING = 256 << 20
 TOO_FAST = "requests come faster than they can be recorded; one was left out"
 
-#: Headers of a request that are kept: who sent it, in which session, under which protocol. Everything else may
+#: The headers of a request that are kept: who sent it, in which session, under which protocol. Any other may
 #: authenticate somebody.
 _KEPT = re.compile(
     r"accept|content-type|content-encoding|user-agent|originator|version|openai-beta|x-initiator"
@@ -30,7 +30,7 @@ _KEPT = re.compile(
 _SECRET = re.compile(r"auth|token|cookie|secret|credential|api[-_]?key")
 
 
-#: What a stream's last event begins or ends with, after which some clients read no further.
+#: How a stream's last event begins or ends; some clients read no further.
 _LAST = b"data: [DONE]"
 _LAST_EVENT = re.compile(rb"(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|response\.(?:completed|incomplete))\b")
 
@@ -38,10 +38,11 @@ _LAST_EVENT = re.compile(rb"(?:event: ?|data: ?\{\"type\": ?\")(?:message_stop|r
 class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A request that was forwarded, with its answer.
 
-    `path` is the client's, below the proxy's key and without the query; `headers` are those of the request that are
-    kept, in lower case. `body` and `answer` are decoded, as far as they arrived; `whole` says that the answer came to
-    its end. Times are seconds since 1970: the request came, its answer began, it ended. `number` is that of the
-    `Requested` before it, 0 where there was none; then both are the client's, whatever the model was sent.
+    `path` is the client's, below the proxy's key and without the query; `headers` are the kept ones of the request, in
+    lower case. `body` and `answer` are decoded, as far as they arrived; `whole` says whether the answer came to its
+    end. `began`, `first` and `ended` are when the request came and its answer began and ended, in seconds since 1970.
+    `number` is that of the `Requested` before it, 0 if there was none; with one, both bodies are the client's, whatever
+    the model was sent.
     """
 
     upstream: str
@@ -64,7 +65,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A client's request, whole and decoded, before it goes to the model. `number` is another one each time."""
+    """A client's request, whole and decoded, before it goes to the model. `number` is unique."""
 
     number: int
     upstream: str
@@ -80,7 +81,7 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The model's answer to what went out for the request of that number: the first, or that to a continuation."""
+    """The model's answer to the request of this number, or to a continuation of it."""
 
     number: int
     status: int
@@ -99,19 +100,19 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Managed(msgspec.Struct, frozen=True, kw_only=True):
     """What the model is sent next. An empty `body` means the client's own request, or no continuation.
 
-    `tools` names the tools whose calls are answered here. The client does not have them, and sees none of their calls.
+    `tools` names the tools whose calls are answered here. The client does not have them and sees none of their calls.
     """
 
     body: bytes = b""
     tools: tuple[str, ...] = ()
 
 
-#: The policy of an agent that is not made for our tools: few of them cost it little where nothing leaves.
+#: The policy for an agent that is not made for our tools: few of them cost little as long as nothing leaves.
 POLICY = "default:tools=few"
 
 
 class Management(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asked for: the most tokens of a prompt, the policy's spec, and whether the model gets our tools."""
+    """A person's settings: the most tokens of a prompt, the policy's spec, and whether the model gets our tools."""
 
     budget: int
     policy: str = POLICY
@@ -119,7 +120,7 @@ class Management(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Management | None:
-    """The management under a budget in tokens, None under none. Raises: BadInput for an unknown policy."""
+    """The management under a budget in tokens; None if the budget is 0. Raises: BadInput for an unknown policy."""
     if not budget:
         return None
     from ctxvc import policies
@@ -129,7 +130,7 @@ def managing(budget: int, policy: str = POLICY, *, tools: bool = True) -> Manage
 
 
 class Recorder(Protocol):
-    """A receiver of exchanges, which decides what goes to the model where it manages prompts. Nothing here raises.
+    """Takes exchanges and, if it manages prompts, decides what goes to the model. No method raises.
 
     A managed exchange is `ask` for the request, then for each answer of the model if the request got `tools`, then
     `record`.
@@ -138,17 +139,17 @@ class Recorder(Protocol):
     manages: bool
 
     def ask(self, item: Requested | Answered) -> Future[Managed]:
-        """What goes out instead of a request; after an answer, a continuation if its calls are all answered here."""
+        """What goes out instead of a request, or after an answer: a continuation if all its calls are answered here."""
 
     def record(self, exchange: Exchange) -> None:
-        """Takes an exchange into its queue; does not wait."""
+        """Puts an exchange into the queue; does not wait."""
 
     def close(self) -> None:
-        """Records what is in the queue, then ends."""
+        """Records what is in the queue, then ends the recorder."""
 
 
 class NoRecorder:
-    """Keeps nothing and manages nothing: where the person has turned recording off."""
+    """Records nothing and manages nothing, for when the person has turned recording off."""
 
     manages = False
 
@@ -173,7 +174,7 @@ def identifying(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
 class Copy:
     """A copy of an exchange that is passing. At its end, the exchange goes to `record`.
 
-    Nothing here raises: failures go to `report`, and what passes goes on.
+    No method raises: failures go to `report`, and the exchange keeps passing.
     """
 
     def __init__(
@@ -193,37 +194,37 @@ class Copy:
         self._status = 0
         self._answered: Mapping[str, str] = {}
         self.began = now()
-        #: That of the `Requested` before it.
+        #: The number of the `Requested` before it.
         self.number = 0
         self._first = 0.0
         self._over = self._complete = False
 
     def sent(self, data: bytes) -> None:
-        """A piece of the request's body."""
+        """Takes a piece of the request's body."""
         self._body.add(data)
 
     def answered(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """The head of the answer."""
+        """Takes the head of the answer."""
         self._status = status
         self._answered = {name.lower(): value for name, value in headers}
         self._first = self._now()
 
     def received(self, data: bytes) -> None:
-        """A piece of the answer's body."""
+        """Takes a piece of the answer's body."""
         self._answer.add(data)
 
     @property
     def encoded(self) -> bool:
-        """Whether its end takes a while, since something has to be decoded."""
+        """Whether `end` takes a while, since something has to be decoded."""
         return "content-encoding" in self._headers or "content-encoding" in self._answered
 
     def end(self) -> None:
-        """The answer has ended."""
+        """Takes note that the answer has come to its end."""
         self._complete = True
         self.leave()
 
     def leave(self) -> None:
-        """Nothing more comes: without `end`, the answer has broken off. A request without an answer is no exchange."""
+        """Ends the copy: without `end` before, the answer broke off. A request without an answer is not recorded."""
         if self._over or not self._status:
             return
         self._over = True
@@ -258,17 +259,17 @@ class Copy:
 
 
 def is_stream(headers: Mapping[str, str]) -> bool:
-    """Whether an answer is one of events, by its headers, whose names are in lower case."""
+    """Whether an answer is a stream of events, by its headers, whose names are in lower case."""
     return headers.get("content-type", "").lower().startswith("text/event-stream")
 
 
 def is_whole(answer: bytes, *, stream: bool, complete: bool) -> bool:
-    """Whether an answer came to its end, or its connection did not, behind all that clients read."""
+    """Whether an answer is complete, or its connection broke only after everything that clients read."""
     return complete or (stream and _has_last(answer))
 
 
 def _has_last(answer: bytes) -> bool:
-    """Whether the event that is the last one of a stream is there, whole."""
+    """Whether the last event of a stream is there, whole."""
     if not answer.endswith((b"\n\n", b"\r\n\r\n")):
         return answer.rstrip().endswith(_LAST)
     events = answer.rstrip().replace(b"\r\n", b"\n")
@@ -297,9 +298,9 @@ class Bounded:
 
 
 def decoded(data: bytes, encoding: str) -> bytes:
-    """The content of a body under a `Content-Encoding`: as far as it goes, and at most `LARGEST` bytes.
+    """The content of a body with this `Content-Encoding`, as far as it can be read, and at most `LARGEST` bytes.
 
-    Raises: ValueError for an encoding that is unknown, or data that is not of it from its beginning on.
+    Raises: ValueError for an unknown encoding, or if the data is not in that encoding from the beginning.
     """
     for name in reversed([part.strip().lower() for part in encoding.split(",")]):
         if name not in ("", "identity") and data:
@@ -312,7 +313,7 @@ def _unknown(_data: bytes) -> bytes:
 
 
 def _inflated(data: bytes) -> bytes:
-    """Decompresses gzip, in one member or several, or zlib; servers call raw deflate by its name, too."""
+    """The content of gzip, in one or several members, of zlib, or of raw deflate, which servers call deflate, too."""
     result = b""
     while data and len(result) < LARGEST:
         inflater = zlib.decompressobj(47)

@@ -9,46 +9,46 @@ from typing import NamedTuple
 from ctxvc.errors import BadInput
 from ctxvc.forms import form
 
-#: The providers' own API hosts. `codex` is what Codex asks with a ChatGPT login.
+#: The providers' own API hosts. `codex` is the one that Codex uses with a ChatGPT login.
 HOSTS: Mapping[str, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com/v1",
     "gemini": "https://generativelanguage.googleapis.com",
     "codex": "https://chatgpt.com/backend-api/codex",
 }
-#: The variables by which a person's clients find another host than the provider's.
+#: The variables with which a person sends clients to another host than the provider's.
 VARIABLES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_BASE_URL",),
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
     "gemini": ("GOOGLE_GEMINI_BASE_URL",),
     "codex": (),
 }
-#: Upstreams whose base URL stands for `/v1`, as their clients have it.
+#: Upstreams whose base URL already includes `/v1`, as in their clients.
 _VERSIONED = ("openai", "codex")
 
 _URL = re.compile(r"(https?)://(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?(/[!-~]*)?", re.I | re.A)
 
-#: Other paths that tell their provider.
+#: Other paths that identify their provider.
 _PATHS = (("/v1/messages", "anthropic"), ("/v1beta", "gemini"), ("/v1alpha", "gemini"))
-#: What a header tells, where the path is one that several providers have.
+#: Headers that identify the provider if several providers have the path.
 _HEADERS = (("anthropic-version", "anthropic"), ("x-goog-api-key", "gemini"), ("x-api-key", "anthropic"))
 #: The header that distinguishes a ChatGPT login from a key.
 _ACCOUNT = "chatgpt-account-id"
 
 #: Headers of a request that are for the proxy itself.
 _OURS = (b"proxy-authorization", b"proxy-connection", b"upgrade", b"http2-settings")
-#: What a `Connection` header may name and pass: it is as true of the connection to the upstream, which has the same
-#: messages and ends with the client's.
+#: What a `Connection` header may name and still pass: it is equally true of the connection to the upstream, which has
+#: the same messages and ends with the client's.
 _MIRRORED = (b"close", b"keep-alive", b"te")
-#: What it may name in vain: a request without them would be another one.
+#: What it may name without effect: a request without them would be a different one.
 _FRAMING = (b"host", b"content-length", b"transfer-encoding", b"trailer")
 
-#: What is true of the client's body alone; one that was read whole is expected no more.
+#: Headers that are only true of the client's own body; a body that was read whole is no longer expected.
 _BODYS = (b"content-encoding", b"transfer-encoding", b"trailer", b"expect")
 
 
 class Upstream(NamedTuple):
-    """A provider's API: where requests go. `base` is the path before theirs, without a slash at its end."""
+    """A provider's API: where requests go. `base` is the path before theirs, without a final slash."""
 
     name: str
     tls: bool
@@ -58,7 +58,7 @@ class Upstream(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """`HOST[:PORT]`, as a `Host` header has it."""
+        """`HOST[:PORT]`, as in a `Host` header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
@@ -68,7 +68,7 @@ class Upstream(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Where a request goes: the target of its first line there, and the path below the upstream's base URL."""
+    """Where a request goes: the target in its first line, and the path below the upstream's base URL."""
 
     upstream: Upstream
     target: str
@@ -76,7 +76,7 @@ class Route(NamedTuple):
 
 
 def upstream(name: str, url: str) -> Upstream:
-    """Raises: BadInput for an invalid name, or a URL that is no base URL."""
+    """The upstream of this name at a base URL. Raises: BadInput for an unknown name or a bad base URL."""
     if name not in HOSTS:
         raise BadInput(f"there is no upstream {name[:40]!r}", hint=f"one of {', '.join(HOSTS)}")
     match = _URL.fullmatch(url.strip())
@@ -89,7 +89,7 @@ def upstream(name: str, url: str) -> Upstream:
 
 
 def upstreams(urls: Mapping[str, str], env: Mapping[str, str]) -> dict[str, Upstream]:
-    """Each upstream by its name: its URL in `urls`, else where the environment sends clients, else the provider's host.
+    """Each upstream by name: at its URL in `urls`, else where the environment sends clients, else the provider's host.
 
     Raises: BadInput.
     """
@@ -104,8 +104,8 @@ def _set(values: Mapping[str, str]) -> dict[str, str]:
 def route(upstreams: Mapping[str, Upstream], target: str, headers: Mapping[str, str], fixed: str = "") -> Route:
     """The route of a request whose target, below the key, is `/[UPSTREAM/]PATH[?QUERY]`.
 
-    Without an upstream's name in front, the path decides, or else the headers, whose names are in lower case. With
-    `fixed`, everything goes to that upstream.
+    Without an upstream's name, the path decides, else the headers, whose names are in lower case. With `fixed`,
+    everything goes to that upstream.
     """
     path, mark, query = target.partition("?")
     first, _, below = path[1:].partition("/")
@@ -142,8 +142,8 @@ def with_body(headers: Sequence[tuple[bytes, bytes]], length: int, *, plain: boo
 def head(
     method: bytes, target: str, version: bytes, headers: Sequence[tuple[bytes, bytes]], upstream: Upstream
 ) -> bytes:
-    """The head of a request as the upstream gets it: the client's own headers in their order and spelling, but for
-    `Host` and those that are for the proxy itself.
+    """The head of a request for the upstream: the client's own headers in their order and spelling, except `Host` and
+    those that are for the proxy itself.
     """
     options = {
         token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")

@@ -1,4 +1,4 @@
-"""The messages between a proxy and the recorder in a process of its own, over a socket."""
+"""The frames that a proxy and the recorder, in a process of its own, send each other over a socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Frame = TypeVar("_Frame")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first frame to a recorder: where it records, as `Recorder` has it. Paths are as the system has them."""
+    """The first frame to a recorder: where it records, as for `Recorder`. Paths are bytes, as the system has them."""
 
     store: bytes
     agent: str = ""
@@ -27,7 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something for the recorder, with a number of its own. With `again`, one before may have recorded it."""
+    """An item for the recorder, with a unique number. With `again`, a previous recorder may have recorded it."""
 
     number: int
     item: Exchange | Requested | Answered
@@ -35,7 +35,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The recorder is done with what had that number: an exchange is on the disk, or left out."""
+    """The recorder is done with the item of this number: an exchange is on disk, or left out."""
 
     number: int
     managed: Managed = Managed()
@@ -48,14 +48,14 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def send(connection: socket.socket, frame: msgspec.Struct) -> None:
-    """Sends a frame whole. Raises: OSError."""
+    """Sends a whole frame. Raises: OSError."""
     data = msgspec.msgpack.encode(frame)
     connection.sendall(_LENGTH.pack(len(data)))
     connection.sendall(data)
 
 
 def received(connection: socket.socket, kind: Any) -> Iterator[Any]:
-    """The frames of these types that come, until there are no more; a frame that is not whole is none."""
+    """The frames of these types as they come, up to the end or the first that is not whole."""
     decoder = msgspec.msgpack.Decoder(kind)
     with connection.makefile("rb") as stream:
         try:
@@ -64,7 +64,7 @@ def received(connection: socket.socket, kind: Any) -> Iterator[Any]:
                 if len(data) < _LENGTH.unpack(head)[0]:
                     return
                 frame = decoder.decode(data)
-                del data  # both may be large, and it takes a while until the next comes
+                del data  # both may be large, and the next may take a while
                 yield frame
                 del frame
         except (OSError, msgspec.MsgspecError):  # the other process has died, or is of another version

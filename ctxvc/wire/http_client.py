@@ -1,4 +1,4 @@
-"""HTTP clients for the SDKs that record every request and answer, without a server or another process."""
+"""HTTP clients for SDKs that record every request and answer, without a server or another process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ctxvc.wire import forward, trouble
 from ctxvc.wire.exchange import LARGEST, POLICY, Copy, Managed, NoRecorder, Recorder, Requested, decoded, managing
 from ctxvc.wire.managed_answer import BROKEN, ManagedAnswer, come, is_asked, passing, requested
 
-#: As both SDKs set them for a client of their own. Their time-out they give with each request.
+#: The options that both SDKs set for their own client. They pass a time-out with each request.
 _DEFAULTS: dict[str, Any] = {
     "limits": httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
     "follow_redirects": True,
 }
-#: What waits in a request for its answer: its copy; what the recorder was asked; the client's answer, where it is made
-#: of the model's; the mark of a continuation, which has its stream under that name in its response.
+#: What a request keeps for its answer: its copy; the question to the recorder; the client's answer, if made from the
+#: model's; the mark of a continuation, whose response has its stream under that name.
 _COPY, _QUESTION, _ANSWER, _PART = "ctxvc.copy", "ctxvc.question", "ctxvc.answer", "ctxvc.part"
-#: The client's own request, where another went out.
+#: The client's own request, if another went out.
 _OWN = "ctxvc.own"
 _log = logging.getLogger("ctxvc")
 
@@ -90,7 +90,7 @@ def _opened(store: str | Path | None, session: str, budget: int, policy: str) ->
 
 
 class _LoggedOnce:
-    """Logs the first reason why something is not recorded, and keeps it for who asks later."""
+    """Logs the first reason why something is not recorded, and keeps it for later questions."""
 
     def __init__(self, store: Path) -> None:
         self._store, self._done = store, False
@@ -103,14 +103,14 @@ class _LoggedOnce:
 
 
 class _Recording:
-    """The hooks of a client: what is sent and what is answered, for a recorder."""
+    """The hooks of a client, which give a recorder its requests and answers."""
 
     def __init__(self, recorder: Recorder, report: Callable[[str], None]) -> None:
         self._recorder, self._report = recorder, report
         self.close = recorder.close
 
     def request(self, request: httpx2.Request) -> Future[Managed] | None:
-        """The request to send instead, if the recorder is asked."""
+        """Copies a request; what goes out instead, None if the recorder is not asked."""
         call = form.call(request.url.path) if request.method == "POST" else None
         if call is None or _PART in request.extensions:
             return None
@@ -130,13 +130,13 @@ class _Recording:
             request.extensions[_QUESTION] = question
             return self._recorder.ask(question)
         except ValueError:
-            return None  # the copy tells
+            return None  # the copy reports it
         except Exception as error:
             self.failed(error)
             return None
 
     def manage(self, request: httpx2.Request, managed: Managed) -> None:
-        """Lets another body go out."""
+        """Replaces the request's body by the managed one, if there is one."""
         question: Requested = request.extensions.pop(_QUESTION)
         if not managed.body:
             return
@@ -149,7 +149,7 @@ class _Recording:
         request.stream = httpx2.ByteStream(managed.body)
 
     def response(self, response: httpx2.Response) -> Copy | ManagedAnswer | None:
-        """The receiver of the answer's body; None for an answer that is not recorded."""
+        """What takes the answer's body; None for an answer that is not recorded."""
         answer: ManagedAnswer | None = response.request.extensions.pop(_ANSWER, None)
         if answer is not None:
             if answer.begin(response.status_code, _pairs(response.headers)):
@@ -162,7 +162,7 @@ class _Recording:
         return copy
 
     async def sent(self, way: _Way, request: httpx2.Request) -> None:
-        """What the client does with a request before it goes out."""
+        """The client's hook for a request before it goes out."""
         if future := self.request(request):
             try:
                 self.manage(request, await way.result(future))
@@ -170,7 +170,7 @@ class _Recording:
                 self.failed(error)
 
     async def answered(self, way: _Way, response: httpx2.Response) -> None:
-        """What the client does with an answer before it is read."""
+        """The client's hook for an answer before it is read."""
         if _PART in response.request.extensions:
             response.extensions[_PART], response.stream = response.stream, httpx2.ByteStream(b"")
             return
@@ -199,7 +199,7 @@ def _pairs(headers: httpx2.Headers) -> list[tuple[str, str]]:
 
 
 def _again(request: httpx2.Request, headers: Any, stream: Any) -> httpx2.Request:
-    """Another request of an exchange that has begun."""
+    """Another request within an exchange that has begun."""
     extensions = {**request.extensions, _PART: True}
     return httpx2.Request(request.method, request.url, headers=headers, stream=stream, extensions=extensions)
 
@@ -210,13 +210,13 @@ def _continuation(request: httpx2.Request, body: bytes) -> httpx2.Request:
 
 
 def _replaced(response: httpx2.Response, own: httpx2.Response, copy: Copy) -> None:
-    """Gives the response the head of that to the client's own request."""
+    """Gives the response the head of the answer to the client's own request."""
     response.status_code, response.headers = own.status_code, own.headers
     copy.answered(own.status_code, _pairs(own.headers))
 
 
 def _finished(response: httpx2.Response, answer: ManagedAnswer, data: bytes) -> None:
-    """Gives the response a body that is all there."""
+    """Gives the response a complete body."""
     if answer.status == BROKEN:
         response.status_code = BROKEN
         response.headers = httpx2.Headers({"content-type": "application/json"})
@@ -266,14 +266,14 @@ class _AsyncClient(httpx2.AsyncClient):
 
 
 def _with_hooks(options: dict[str, Any], sent: Callable[..., Any], answered: Callable[..., Any]) -> dict[str, Any]:
-    """The options with ours behind the person's own hooks, which may change a request."""
+    """The options with our hooks: for requests after the person's own, which may change them, for answers before."""
     own = options.get("event_hooks") or {}
     hooks = {"request": [*own.get("request", []), sent], "response": [answered, *own.get("response", [])]}
     return {**_DEFAULTS, **options, "event_hooks": hooks}
 
 
 def _now(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that never waits, as those here for a client whose way is `_AtOnce`."""
+    """The result of a coroutine that never waits, as with a synchronous client's `_Way`."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -283,7 +283,7 @@ def _now(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 class _Way(NamedTuple):
-    """How a client does what takes time: asks the recorder, sends a request again, reads a body."""
+    """How a client does what takes time: ask the recorder, send another request, read a body."""
 
     result: Callable[[Future[Managed]], Awaitable[Managed]]
     send: Callable[[httpx2.Request], Awaitable[httpx2.Response]]
@@ -291,7 +291,7 @@ class _Way(NamedTuple):
 
 
 class _AtOnce(httpx2.AsyncByteStream):
-    """An asynchronous body as a synchronous one."""
+    """A synchronous body behind the interface of an asynchronous one."""
 
     def __init__(self, stream: httpx2.SyncByteStream) -> None:
         self._stream = stream
@@ -305,11 +305,11 @@ class _AtOnce(httpx2.AsyncByteStream):
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body for a client of either kind."""
+    """A body for synchronous and asynchronous clients."""
 
     @abstractmethod
     async def _next(self) -> bytes | None:
-        """The next piece; None at the end."""
+        """The next chunk; None at the end."""
 
     @abstractmethod
     async def _close(self) -> None: ...
@@ -330,7 +330,7 @@ class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
 
 
 class _Copied(_Body):
-    """An answer's body as it comes, a copy of which is kept."""
+    """An answer's body, copied as it comes."""
 
     def __init__(self, way: _Way, stream: Any, copy: Copy) -> None:
         self._stream, self._copy = way.body(stream), copy
@@ -350,13 +350,13 @@ class _Copied(_Body):
 
 
 class _Merging(_Body):
-    """The model's answers as one: what follows the first is asked for when it has ended."""
+    """The model's answers as one body: each continuation is requested when the answer before it has ended."""
 
     def __init__(self, way: _Way, request: httpx2.Request, stream: Any, answer: ManagedAnswer, report: _Report) -> None:
         self._way, self._request, self._answer, self._report = way, request, answer, report
         self._open(stream)
         self._is_over = False
-        #: Whether our own code failed before the client has got anything.
+        #: Whether something of ours failed before the client got anything.
         self.failed = False
 
     def _open(self, stream: Any) -> None:
@@ -391,7 +391,7 @@ class _Merging(_Body):
             return False
 
     async def _begins(self) -> bool:
-        """Whether the continuation is answered."""
+        """Sends the continuation; returns whether it is answered."""
         try:
             response = await self._way.send(_continuation(self._request, self._answer.body))
         except httpx2.TransportError:

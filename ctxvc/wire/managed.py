@@ -1,10 +1,10 @@
 """Keeps a conversation's prompts inside a budget: edits a client's request before it goes to the model.
 
 A client sends its whole history each time. The ledger's edits are applied to the client's own messages, so that what
-stays keeps its bytes and the next prompt begins as this one did.
+stays keeps its bytes and the next prompt begins like this one.
 
-The model may call tools that the client has not got. Such a call and its result pass *aside*: they are in the prompt
-behind the message that they came after, and in nothing that the client gets.
+The model may call tools that the client does not have. Such a call and its result pass *aside*: they are in the prompt
+after the message that they followed, and in nothing that the client gets.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from ctxvc.wire.conversation import (
 from ctxvc.wire.exchange import Answered, Managed, Management, Requested
 from ctxvc.wire.managed_prompt import Item, Places, Texts, key, messages
 
-#: Continuations of one reply at most: a model that only reads what left would never answer.
+#: The most continuations of one reply: a model that only recovers blocks would never answer.
 _MOST_CONTINUATIONS = 50
 _FOLDERS = (fmt.BODY, fmt.CLIENT, fmt.ASIDES)
 
 
 class Aside(msgspec.Struct, frozen=True, kw_only=True):
-    """Replies with calls of our tools, of which the client gets a part or nothing, in the client's form.
+    """Replies with calls of our tools, in the client's form; the client gets a part of them, or nothing.
 
-    They follow the request whose messages `after` is the digest of. Our results are in the ledger.
+    They follow the request whose messages have the digest `after`. Our results are in the ledger.
     """
 
     after: str
@@ -74,7 +74,7 @@ class Aside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is out: its prompt as it came and without secrets, and the body that went to the model."""
+    """A pending request: its prompt as it came and without secrets, and the body that went to the model."""
 
     requested: Requested
     own: Prompt  # as it came
@@ -91,7 +91,7 @@ class ManagedConversation(Conversation):
         self.management = management
         self._policy = policies.parse(management.policy)
         self._sent: dict[int, _Sent] = {}
-        self._broken: _Sent | None = None  # the newest whose answer broke off
+        self._broken: _Sent | None = None  # the newest request whose answer broke off
         super().__init__(stored, form)
 
     def _load(self) -> None:
@@ -99,7 +99,7 @@ class ManagedConversation(Conversation):
         self._tools: list[dict[str, Any]] | None = None
         self._forget_places()
         self._loaded = self.stored.scope
-        self._prepared: Ledger | None = None  # that of the newest prompt
+        self._prepared: Ledger | None = None  # the ledger of the newest prompt
         stored_asides = self._folder(fmt.ASIDES)
         decoded = [
             msgspec.json.decode(joined_body(self.stored.store, {path: item}), type=Aside)
@@ -110,13 +110,13 @@ class ManagedConversation(Conversation):
 
     def _forget_places(self) -> None:
         self._places = Places(self.form, self.stored.redacted_messages, self._body)
-        self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of all scopes, and their rows
+        self._known: tuple[list[Ledger], list[Row]] = [], []  # the ledgers of the scopes that count, and their rows
 
     def _edit(self, prompt: Prompt) -> RedactedMessages:
         try:
             return super()._edit(prompt)
         finally:
-            self._forget_places()  # a message may be another block now
+            self._forget_places()  # a message may belong to another block now
 
     def _opened(self) -> Session:
         """The session, under the policy and the budget. Raises: CtxvcError."""
@@ -133,11 +133,11 @@ class ManagedConversation(Conversation):
         return session
 
     def _folder(self, folder: str) -> dict[str, str | bytes]:
-        """The folder's files beside the newest reply."""
+        """The contents of the folder as of the newest reply."""
         return self.stored.pieces(self._newest_scope(), folder)
 
     def _newest_scope(self) -> str:
-        """The scope of the newest reply: another one than the session's if that has changed its scope since."""
+        """The scope of the newest reply, which is not the session's if the session has switched since."""
         scope, scopes = self.stored.scope, self.stored.scopes()
         for _ in scopes:
             ledger = self.stored.ledger(scope)
@@ -153,7 +153,7 @@ class ManagedConversation(Conversation):
 
     def _all_pieces(self) -> dict[str, str | bytes]:
         if self._newest_scope() != self.stored.scope:
-            return {}  # all of it is written anew
+            return {}  # everything is written anew
         return {path: item for folder in _FOLDERS for path, item in self.stored.pieces(folder=folder).items()}
 
     def _client_pieces(self) -> dict[str, str | bytes]:
@@ -170,7 +170,7 @@ class ManagedConversation(Conversation):
     # --- a request
 
     def request(self, requested: Requested, prompt: Prompt) -> Managed:
-        """The request that goes to the model. Raises: CtxvcError where the client's own has to go instead."""
+        """The request that goes to the model. Raises: CtxvcError if the client's own must go instead."""
         self._refresh()
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
@@ -188,8 +188,8 @@ class ManagedConversation(Conversation):
         return Managed(body=sent.body, tools=tuple(str(tool["name"]) for tool in tools))
 
     def continued(self, body: bytes, prompt: Prompt) -> bytes:
-        """A request whose history is at the provider, up to the reply that the client names: with what passed aside
-        since. Raises: CtxvcError if that is nothing, and the request goes out as it is.
+        """The body of a request whose history is at the provider, up to the reply that the client names, with what
+        passed aside since. Raises: CtxvcError if nothing did, so that the request goes out unchanged.
         """
         unseen: list[Any] = []
         if aside := self._asides.get(_digest(self.prints)):
@@ -200,14 +200,14 @@ class ManagedConversation(Conversation):
         return self.form.spliced(body, [*unseen, *range(len(prompt.messages))], ())
 
     def count_body(self, requested: Requested, prompt: Prompt) -> Managed:
-        """The prompt as it would be sent now, for counting; records nothing. Raises: CtxvcError."""
+        """The prompt as it would be sent now, to be counted; records nothing. Raises: CtxvcError."""
         _, clean = self.cleaned(requested.body)
         redacted = prompt if clean == requested.body else self.form.prompt(clean)
         self._locate(redacted)
         return Managed(body=self._outgoing(requested.body, prompt, redacted))
 
     def tools(self, prompt: Prompt) -> list[dict[str, Any]]:
-        """Our tools that the model gets. They are fixed by the first request."""
+        """Our tools that the model gets, fixed by the first request."""
         if self._tools is None:
             recorded = self.stored.system_and_tools()[1]
             offered = self._policy.terms_in(self.session.budget.window).tools
@@ -219,7 +219,7 @@ class ManagedConversation(Conversation):
         return self._tools
 
     def prompt_of(self, number: int) -> Prompt | None:
-        """The prompt of a pending request; None for one that is not managed."""
+        """The prompt of a pending request as the client sent it; None if the request is not managed."""
         sent = self._sent.get(number)
         return sent.own if sent else None
 
@@ -235,18 +235,18 @@ class ManagedConversation(Conversation):
             self._reply_prints = reply_prints
 
     def _prepare(self) -> None:
-        """Makes the prompt one that may go out. Raises: CtxvcError."""
+        """Brings the prompt into a state that may go out. Raises: CtxvcError."""
         self.session.prepare()
         self._prepared = self.session.ledger()
 
     def _is_prepared(self) -> bool:
-        """Whether the prompt has been made before, for a request that was not answered."""
+        """Whether the prompt has already been prepared, for a request that was not answered."""
         ledger = self.session.ledger()
         newest = next(ledger.backwards(), None)
         return self._prepared is ledger or (newest is not None and newest.kind == "dashboard")
 
     def _take_in(self, prompt: Prompt, moment: float) -> bool:
-        """Records what is new in a request, and what left the client's history; whether anything is new."""
+        """Records what is new in a request and what left the client's history; returns whether anything changed."""
         unfinished, self.unfinished = self.unfinished, None
         if unfinished and unfinished.prompt.prints != prompt.prints:
             self._record(unfinished)
@@ -265,7 +265,7 @@ class ManagedConversation(Conversation):
         return bool(new) | self._withdraw(newest)
 
     def _keep_frame(self) -> None:
-        """Pins what the client itself says before all else: its instructions, its tools where they are among them."""
+        """Pins the client's own text at the beginning: its instructions, and tools that are among them."""
         rows = self.session.ledger().rows()
         frame = [row.id for row in rows if row.origin == "client" and row.state == "visible"]
         if frame:
@@ -274,7 +274,7 @@ class ManagedConversation(Conversation):
 
     def _incoming(self, prompt: Prompt) -> RedactedMessages:
         if prompt.prints == self.prints and self._asides.get(_digest(prompt.prints)):
-            return RedactedMessages(())  # once more the request whose reply was ours alone
+            return RedactedMessages(())  # a repeat of the request whose reply was for us alone
         return super()._incoming(prompt)
 
     def _read_on(self, prompt: Prompt, start: int) -> list[Message]:
@@ -298,7 +298,7 @@ class ManagedConversation(Conversation):
         return [item.value for item in self._items(prompt, prompt)]
 
     def _recast(self, ledger: Ledger, messages: Sequence[Message]) -> Recast:
-        """The blocks as the client's history has them; what a verb took out of the prompt stays out."""
+        """The changes that the client's history makes to the blocks; what a verb removed from the prompt stays out."""
         body = self.stored.body
         changes = recast(ledger, messages, lambda row: body(row, ledger.meta.scope), as_recorded=False, moves=True)
         for row in ledger.rows():
@@ -313,7 +313,9 @@ class ManagedConversation(Conversation):
         return changes
 
     def _withdraw(self, newest: int) -> bool:
-        """Takes out of the prompt what came in with a request that was never answered, and is not sent any more."""
+        """Archives blocks that came with a request which was never answered, and that the client no longer sends.
+
+        Returns whether there were any."""
         here = {block for blocks in self._places.blocks for block in blocks}
         absent = [
             row.id
@@ -325,12 +327,12 @@ class ManagedConversation(Conversation):
             self.session.commit(Plan(actions=(action,), actor="host", allow_user=True, reason="left out by the client"))
         return bool(absent)
 
-    # --- the true history
+    # --- the history as the model saw it
 
     def _items(self, prompt: Prompt, redacted: Prompt, count: int | None = None) -> list[Item]:
-        """The model's items: the first `count` of the client's messages, all by default, and what passed aside.
+        """The history for the model: the first `count` of the client's messages, by default all, and what passed aside.
 
-        `redacted` has the prints.
+        The prints are those of `redacted`.
         """
         if not self._asides:
             return [Item(message, number) for number, message in enumerate(prompt.messages[:count])]
@@ -352,7 +354,7 @@ class ManagedConversation(Conversation):
         return items
 
     def _aside_items(self, aside: Aside, prompt: Prompt) -> tuple[list[Item], list[Answer]]:
-        """What passed aside; and our answers that stand before the client's, where a reply called tools of both."""
+        """What passed aside; and our answers that go before the client's, if the reply called tools of both."""
         names, answers = self._names(prompt), list[Answer]()
         items: list[Item] = []
         reader = self.form.reader()
@@ -366,7 +368,7 @@ class ManagedConversation(Conversation):
         return items, answers
 
     def _answers(self, calls: Sequence[str]) -> list[Answer]:
-        """Our results of these calls, as they are recorded."""
+        """Our results of these calls, as recorded."""
         ledgers = map(self.stored.ledger, self.stored.scopes())
         rows = chain.from_iterable(calls_and_results(ledger, set(calls)) for ledger in ledgers) if calls else ()
         results = {row.call: row for row in rows if row.kind == "tool_result"}
@@ -377,7 +379,7 @@ class ManagedConversation(Conversation):
         ]
 
     def _body(self, row: Row) -> bytes:
-        """The bytes of a block of any scope."""
+        """The bytes of a block in any scope."""
         scopes = (self.stored.scope, *self.stored.scopes())
         scope = next(
             scope for scope in scopes if (own := self.stored.ledger(scope).get(row.id)) and own.sha256 == row.sha256
@@ -397,11 +399,11 @@ class ManagedConversation(Conversation):
         self._places.locate([item.value for item in items], prints, self._rows())
 
     def _is_near(self, scope: str) -> bool:
-        """Whether the client's messages may be of that scope: not of a sub-agent's, nor of one beside them."""
+        """Whether the client's messages may be in that scope, which is not a sub-agent's nor the side scope."""
         return scope == self.stored.scope or not (scope == SIDE or scope.startswith(AGENT))
 
     def _rows(self) -> Sequence[Row]:
-        """The rows of all scopes that a message may be, in their order."""
+        """The rows of all scopes that a message may be matched to, in order."""
         ledgers = [self.stored.ledger(scope) for scope in self.stored.scopes() if self._is_near(scope)]
         if len(ledgers) != len(self._known[0]) or any(map(is_not, ledgers, self._known[0])):
             abandoned = left_behind(self.stored)
@@ -426,14 +428,14 @@ class ManagedConversation(Conversation):
         return self.form.spliced(body, spliced, self.tools(prompt), lasting=lasting)
 
     def _text(self, slot: Slot) -> str:
-        """The text of a slot as it is sent; empty for none."""
+        """The text of a slot as it is sent; empty if nothing is."""
         render = self.session.ledger().meta.render
         (piece,) = pieces([slot], self.session.bodies(), render)
         fit = alone(piece, render)
         return "\n".join(filter(None, map(_plain, formats.content(fit)))) if fit else ""
 
     def _guarded(self, slot: Slot) -> str:
-        """The text of a result that reads as one of ours, with a mark that it is not; empty for any other."""
+        """The text of a result that looks like one of our texts, marked as not ours; empty for any other."""
         if slot.row.kind != "tool_result":
             return ""
         body = display.decode(self.session.bodies().body(slot.row))
@@ -443,7 +445,7 @@ class ManagedConversation(Conversation):
     # --- what comes back
 
     def answer(self, answered: Answered) -> Managed:
-        """Records an answer of the model; returns the continuation if all its calls are ours. Raises: CtxvcError."""
+        """Records an answer of the model; returns a continuation if it only calls our tools. Raises: CtxvcError."""
         sent = self._sent[answered.number]
         reply = self.form.reply(answered.answer, stream=answered.stream)
         if not (answered.whole and reply.complete):
@@ -468,7 +470,7 @@ class ManagedConversation(Conversation):
         return Managed(body=body)
 
     def finish(self, call: Call) -> None:
-        """Records what the client received in the end. Raises: CtxvcError; then nothing is recorded."""
+        """Records what the client received in the end. Raises: CtxvcError; nothing is recorded then."""
         sent = self._sent.pop(call.exchange.number)
         if call.reply is None or not call.reply.complete:
             self.unfinished = call if call.reply and call.reply.messages and not sent.answered else None
@@ -485,7 +487,7 @@ class ManagedConversation(Conversation):
         _, clean = self.cleaned(call.exchange.body)
         redacted = self.form.prompt(clean)
         if redacted.prints == self.prints:
-            return  # it has a reply already
+            return  # its reply is recorded already
         self._take_in(redacted, call.exchange.began)
         exchange, sent = call.exchange, self._broken
         if sent is None or sent.requested.number != exchange.number:
@@ -495,7 +497,7 @@ class ManagedConversation(Conversation):
         self._newest = self.stored.next_block
 
     def _reply(self, sent: _Sent, reply: Reply, ended: float, *, aside: bool = False) -> None:
-        """Records a reply, with the bodies that it answers to."""
+        """Records a reply, with the request bodies that it answers."""
         if self._loaded != self.stored.scope:
             self._pieces, self._loaded = {}, self.stored.scope
         is_first = not self._pieces
@@ -521,13 +523,13 @@ class ManagedConversation(Conversation):
         for number, message in enumerate(replied):
             self.session.append(dated(message, ended), attached=attached if number == 0 else None)
         self.prints, self._reply_prints = sent.prompt.prints, tuple(reply.prints)
-        self._reply_id = self._reply_id if sent.continuations else reply.id  # the client's is that of the first
+        self._reply_id = self._reply_id if sent.continuations else reply.id  # the client sees the id of the first
         self._is_in_part = not reply.complete
         self._pieces = {path: blob_id(piece) for path, piece in pieces_now.items()}
         self._frame, self._parameters = frame, fields
 
     def _tokens_of_client(self, reply: Reply) -> int:
-        """The size of the client's own prompt, as the provider would count it, which has counted the managed one."""
+        """The size of the client's own prompt as the provider would count it, by its count of the managed one."""
         view = self.session.view()
         tokens = view.overhead + sum(map(view.price.body, self._rows()))
         prompt = models.usage_of(reply.usage).prompt
@@ -563,12 +565,12 @@ def _digest(prints: Sequence[bytes]) -> str:
 
 
 def _is_ours(row: Row) -> bool:
-    """Whether no client sends it: a note, a dashboard, the text on the tools."""
+    """Whether the block is ours and no client sends it: a note, a dashboard, the text on the tools."""
     return row.kind in ASIDE or is_protocol(row)
 
 
 def _has_left(row: Row) -> bool:
-    """Whether the client has dropped it: what says the same later is another block."""
+    """Whether the client has dropped the block: an equal message later is another block."""
     return not row.present and row.removed_by == "host"
 
 

@@ -23,11 +23,11 @@ from ctxvc.wire.exchange import (
     is_whole,
 )
 
-#: Headers of an answer that are not true of what is made of it.
+#: Headers that are true of the model's answer but not of the client's.
 _FRAMING = frozenset({"content-length", "transfer-encoding", "content-encoding", "trailer"})
 #: Successes without a body.
 _BARE = (204, 205)
-#: The status of a body that says that the answer broke off.
+#: The status for a body that says that the answer broke off.
 BROKEN = 502
 _numbers = itertools.count(1)
 
@@ -38,7 +38,7 @@ def is_asked(path: str) -> bool:
 
 
 def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], body: bytes) -> Requested:
-    """The question to a recorder about a request with this decoded body; `copy` gets its number."""
+    """The question to a recorder about a request with this decoded body; sets the number of `copy`."""
     copy.number = next(_numbers)
     return Requested(
         number=copy.number,
@@ -51,10 +51,10 @@ def requested(copy: Copy, upstream: str, path: str, headers: Mapping[str, str], 
 
 
 class ManagedAnswer:
-    """The requests to the model, one after the other, and the client's share of its answers.
+    """The bodies sent to the model, one after another, and the one answer that the client gets.
 
     `begin`, `received` and `ended` are called for each answer of the model, `last` when none follows. What the client
-    gets goes into `copy`, too.
+    gets also goes into `copy`.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class ManagedAnswer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._requested, self._managed, self._recorder, self.copy, self._now = requested, managed, recorder, copy, now
-        #: What the model is sent next.
+        #: The next body for the model.
         self.body = managed.body
-        #: The status for the client; whether it gets a stream, which begins at once, or a body, which comes at the end.
+        #: The client's status; and whether it gets a stream, which begins at once, or a body, which comes at the end.
         self.status = 0
         self.stream = False
-        #: Whether the client has got all of it, which is known at its end.
+        #: Whether the client got the whole answer; set at its end.
         self.whole = False
         self._is_broken = False
-        #: Whether the model's first answer is a stream that broke off: the client's does, too, as it would without us.
+        #: Whether the model's first answer is a stream that broke off: the client's then breaks off, as without us.
         self.is_cut = False
         self._is_first = False
-        self._is_coming = False  # an answer has begun, and its end was not reported
+        self._is_coming = False  # an answer has begun and not ended
         self._merged: MergedAnswer | None = None
         self._encoding = ""
         self._content = Bounded()
@@ -87,8 +87,8 @@ class ManagedAnswer:
         self._late = b""
 
     def begin(self, status: int, headers: Iterable[tuple[str, str]]) -> bool:
-        """An answer of the model begins. False if it cannot be used: it passes as it is, or has broken off if it is a
-        continuation's.
+        """Begins an answer of the model. Returns False if it cannot be used: a first answer then passes unchanged, a
+        continuation's counts as broken off.
         """
         fields = {name.lower(): value for name, value in headers}
         stream = is_stream(fields)
@@ -110,14 +110,14 @@ class ManagedAnswer:
         return True
 
     def received(self, data: bytes) -> bytes:
-        """The client's bytes for the next bytes of an answer."""
+        """The bytes for the client now, given the next bytes of the model's answer."""
         assert self._merged is not None
         self._content.add(data)
-        # We asked for a plain one. An answer that is encoded all the same is read at its end.
+        # We asked for an answer without an encoding. One that has one all the same is read at its end.
         return b"" if self._encoding or not data else self._passing(self._merged.feed(data))
 
     def ended(self, *, complete: bool) -> Future[Managed] | None:
-        """The answer has ended: the recorder's verdict, None for one that broke off."""
+        """Ends an answer of the model; returns what the recorder decides, None if the answer broke off."""
         assert self._merged is not None
         self._is_coming = False
         answer = decoded(self._content.bytes(), self._encoding)
@@ -141,19 +141,19 @@ class ManagedAnswer:
         )
 
     def goes_on(self, managed: Managed) -> bool:
-        """Whether the model is sent a continuation, `body`. There is none while the client has calls to answer."""
+        """Whether the model gets a continuation, `body`; not if the client has calls to answer."""
         waits = self._calls.ours > 0 and not self._calls.others
         self.body = managed.body if waits else b""
-        if waits and not self.body:  # the recorder has died: the client asks again
+        if waits and not self.body:  # the recorder has died: the client will ask again
             self.broke()
         return bool(self.body)
 
     def broke(self) -> None:
-        """The continuation could not be fetched, or our own code failed."""
+        """Takes note that a continuation is not possible, or something of ours failed."""
         self._is_broken = True
 
     def last(self) -> bytes:
-        """The client's last bytes; a body that says that the answer broke off has the status for it."""
+        """The last bytes for the client. If a body has to say that the answer broke off, `status` changes with it."""
         assert self._merged is not None
         self.whole = not self._is_broken
         if self.whole:
@@ -164,12 +164,12 @@ class ManagedAnswer:
         return self._passing(self._merged.broke())
 
     def settle(self) -> None:
-        """Nothing more passes: a client that has left may have got all of an answer whose end was not reported."""
+        """Ends an answer without an end: a client that has left may still have got all of it."""
         if self._is_coming:
             self.ended(complete=False)
 
     def leave(self) -> None:
-        """Nothing more passes: the copy is handed on."""
+        """Ends everything, and hands on the copy."""
         self.settle()
         if self.whole:
             self.copy.end()
@@ -183,10 +183,10 @@ class ManagedAnswer:
 
 
 def passing(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of the first answer that the client gets."""
+    """Those headers of the first answer that the client gets."""
     return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in _FRAMING]
 
 
 async def come(future: Future[Managed]) -> Managed:
-    """The recorder's decision. It may come after the client has gone: it is not cancelled."""
+    """The recorder's decision. It is not cancelled when the client goes: it may come after that."""
     return await asyncio.shield(asyncio.wrap_future(future))

@@ -1,7 +1,7 @@
 """Matches a client's messages to blocks, and builds the messages of a managed prompt from them.
 
-These are the client's own messages, edited as the ledger says, with texts of ours among them. A call and its result are
-matched by the call's id, a text by its content.
+These are the client's own messages, edited according to the ledger, with texts of ours among them. Calls and results
+are matched by the call's id, texts by their content.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BEFORE_ALL = -1
 
 
 class Item(NamedTuple):
-    """A message of the history: `source` is its number in the client's body, -1 for one of the model's or ours.
+    """A message of the history: `source` is its number in the client's body, -1 if it is not the client's.
 
-    `blocks` has the block of each part, empty for one that is not recorded, and `layout` its place in the message.
+    `blocks` has the block of each part, empty if not recorded, and `layout` the item that it comes from.
     """
 
     value: Any
@@ -35,8 +35,8 @@ class Item(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """What is sent for a slot instead of its body: its own text, or the guarded text of a body that reads as one of
-    ours, empty for none; and whether a row is ours, so that no client sends it."""
+    """What is sent for a slot instead of its body: its `text`; or the `guarded` text of a body that looks like one of
+    our texts, empty for any other. `is_ours` says whether the block is ours, so that no client sends it."""
 
     text: Callable[[Slot], str]
     guarded: Callable[[Slot], str]
@@ -44,10 +44,10 @@ class Texts(NamedTuple):
 
 
 def messages(form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Texts) -> tuple[list[Any], int]:
-    """The messages of the prompt whose slots these are: numbers of the client's, or values in their place.
+    """The messages of the prompt with these slots: numbers of the client's own, or other values in their place.
 
-    And how many of them there are up to the newest stub of a group, or of a block where there are no groups: what
-    leaves next mostly stands behind it.
+    Also returns the number of messages up to the newest stub of a group, or of a block if there are no groups: what
+    leaves next mostly comes after that.
     """
     edits, loose, newest_stub = _edits(form, items, slots, texts)
     out: list[Any] = [form.own(loose[_BEFORE_ALL])] if _BEFORE_ALL in loose else []
@@ -72,8 +72,8 @@ def messages(form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Te
 def _edits(
     form: Form, items: Sequence[Item], slots: Iterable[Slot], texts: Texts
 ) -> tuple[dict[int, Edit], dict[int, list[str]], int]:
-    """Number of an item → its edit; and → the texts of ours that stand alone behind it; and the item up to
-    which prompts are likely to stay."""
+    """Number of an item → its edit; → the texts of ours in a message of their own after it; and the item up to which
+    prompts are likely to stay."""
     places = {
         block: (number, place)
         for number, item in enumerate(items)
@@ -98,7 +98,7 @@ def _edits(
                 in_place = in_place if slot.row.present else at[0]
                 continue
         elif slot.kind == "tool_result" or (slot.show == "body" and not texts.is_ours(slot)):
-            continue  # no client sends it; for a call without a result it has a text of its own
+            continue  # no client sends it; a call without a result gets its own text
         if text := texts.text(slot):
             appended[newest].append(text)
             newest_stub = newest if slot.group else newest_stub
@@ -117,9 +117,9 @@ def _edits(
 def _with_texts(
     form: Form, items: Sequence[Item], edits: dict[int, Edit], appended: Mapping[int, Sequence[str]], newest_stub: int
 ) -> tuple[dict[int, Edit], dict[int, list[str]], int]:
-    """The edits, with the texts that came after an item at the end of the newest message that is not the model's.
+    """The edits, with each text of ours appended to the newest message before it that is not the model's.
 
-    `newest_stub` is the item that the newest stub came after; the one that it stands in is given.
+    `newest_stub` is the item after which the newest stub came; returns the item that this stub is in.
     """
     loose: dict[int, list[str]] = {}
     stands_in = _BEFORE_ALL
@@ -136,14 +136,14 @@ def _with_texts(
 
 
 def _end_of_results(form: Form, items: Sequence[Item], number: int) -> int:
-    """The number of the last result that follows an item; its own where none does."""
+    """The number of the last result right after an item; the item's own if there is none."""
     while 0 <= number < len(items) - 1 and form.role(items[number + 1].value) == "result":
         number += 1
     return number
 
 
 def _target(form: Form, items: Sequence[Item], edits: Mapping[int, Edit], end: int) -> int | None:
-    """The newest item up to `end` at whose end a text of ours may stand; None if there is none."""
+    """The newest item up to `end` to which a text of ours may be appended; None if there is none."""
     for number in range(end, -1, -1):
         value = items[number].value
         if form.role(value) in ("user", "result"):
@@ -154,7 +154,7 @@ def _target(form: Form, items: Sequence[Item], edits: Mapping[int, Edit], end: i
 
 
 def _stands_in_place(slot: Slot) -> bool:
-    """Whether the slot stands where its block did: a result's stub behind its call, or a text's in its message."""
+    """Whether the slot takes its block's place: a result's stub after the call, or a text's in its message."""
     if slot.group or slot.role != slot.row.role:
         return False
     return slot.kind == slot.row.kind or (slot.kind == "user" and slot.row.kind in ("user", "image", "document"))
@@ -164,9 +164,9 @@ _Key = tuple[str, str]
 
 
 class Places:
-    """The blocks of a history, message by message. What is as the last time is not read again.
+    """The blocks of a history, message by message. Messages that are unchanged since the last time are not read again.
 
-    `redacted` are messages as they are recorded, `body` is that of a row.
+    `redacted` returns messages as they are recorded, `body` the body of a row.
     """
 
     def __init__(
@@ -179,17 +179,17 @@ class Places:
         self._reader = self._form.reader()
         self._prints: list[bytes] = []
         self._parts: list[list[Part]] = []
-        #: Of each message, the block of each part; empty for one that is not recorded.
+        #: For each message, the block of each part; empty if the part is not recorded.
         self.blocks: list[list[str]] = []
-        #: Of each message, the item of each part (`Form.layout`).
+        #: For each message, the item that each part comes from (`Form.layout`).
         self.layouts: list[list[int]] = []
-        self._number = 0  # of the newest row that is known
+        self._number = 0  # of the newest known row
         self._free: dict[_Key, deque[Row]] = defaultdict(deque)
         self._of_message: dict[int, list[Row]] = defaultdict(list)
         self._messages: dict[str, int] = {}  # block → the number of its message
 
     def locate(self, messages: Sequence[Any], prints: Sequence[bytes], rows: Iterable[Row]) -> None:
-        """Matches the messages to blocks. `rows` are all of the session's, in order."""
+        """Matches the messages to blocks. `rows` are all that may match, in order."""
         if list(prints[: len(self._prints)]) != self._prints:
             self._forget()
         for row in rows:
@@ -209,7 +209,7 @@ class Places:
                 self._find(number, parts)
 
     def recorded_since(self, block: int) -> set[_Key]:
-        """The keys of all parts whose block has a higher number than this one."""
+        """The keys of all parts whose block has a higher number than `block`."""
         return {
             key(part)
             for parts, blocks in zip(self._parts, self.blocks, strict=True)
@@ -222,7 +222,7 @@ class Places:
         for at, part in enumerate(parts):
             if not blocks[at] and (free := self._free.get(key(part))):
                 blocks[at] = self._taken(free.popleft())
-        # A reply that a client writes in its own way has its calls at least: what stands beside them is the rest of it.
+        # A reply that a client writes in its own way still has its calls: what is beside them is the rest of the reply.
         known = next((self._messages[block] for block in blocks if block), 0)
         for at, part in enumerate(parts):
             beside = (row for row in self._of_message[known] if row.kind == part.kind) if known else iter(())
@@ -242,7 +242,7 @@ class Places:
 
 
 def key(part: Part) -> _Key:
-    """The key by which a part is matched with its block."""
+    """The key that a part has in common with its block."""
     if part.kind in ("tool_use", "tool_result"):
         return part.kind, part.call
     is_reply = part.role == "assistant"
@@ -250,5 +250,5 @@ def key(part: Part) -> _Key:
 
 
 def _digest(body: bytes) -> str:
-    """Equal for a reply's text and the same without some of its white space, as clients repeat it."""
+    """A digest that ignores white space, since clients repeat a reply's text without some of it."""
     return hashlib.sha256(b"".join(body.split())).hexdigest()

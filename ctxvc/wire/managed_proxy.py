@@ -1,4 +1,4 @@
-"""The proxy's connections where prompts are managed: the recorder says what goes out instead of a request."""
+"""The proxy's connections for managed prompts: the recorder decides what goes out instead of a request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Body(NamedTuple):
     trailers: tuple[tuple[bytes, bytes], ...] = ()
 
     def framed(self, request: h11.Request) -> bytes:
-        """As it goes out below the request's own head."""
+        """The body as it goes out after the request's own head."""
         if b"transfer-encoding" not in dict(request.headers):
             return self.data
         trailers = b"".join(b"%s: %s\r\n" % item for item in self.trailers)
@@ -91,12 +91,12 @@ class ManagedClient(Client):
         return _Body(bytes(data), False)
 
     async def _send_more(self, body: _Body, reading: h11.Connection, upstream: Connection, copy: Copy | None) -> None:
-        """Passes a body of which a part was read."""
+        """Passes a body that was partly read."""
         await _write(upstream, _chunk(body.data))
         await self._send_chunks(reading, upstream, copy)
 
     async def _question(self, incoming: Incoming, copy: Copy, data: bytes) -> Requested | None:
-        """The request as the recorder is asked about it; None if it cannot be read, which its copy tells."""
+        """The question to the recorder about a request; None if the body cannot be read, which its copy reports."""
         try:
             body = await self._proxy.decoded(data, incoming.headers.get("content-encoding", ""))
         except ValueError:
@@ -104,7 +104,7 @@ class ManagedClient(Client):
         return requested(copy, incoming.route.upstream.name, incoming.path, incoming.headers, body)
 
     async def _managed(self, question: Requested) -> Managed:
-        """The request to send instead; empty where that fails, which is reported."""
+        """What goes out instead of a request; an empty one after a failure, which is reported."""
         try:
             return await come(self._proxy.recorder.ask(question))
         except Exception as error:
@@ -114,7 +114,7 @@ class ManagedClient(Client):
     # --- what goes out
 
     async def _pass_own(self, incoming: Incoming, copy: Copy, body: _Body) -> bool:
-        """Passes the client's own request, and its answer."""
+        """Passes the client's own request and its answer."""
         return await self._pass(incoming, copy, lambda upstream: _write(upstream, body.framed(incoming.request)))
 
     async def _pass(
@@ -124,7 +124,7 @@ class ManagedClient(Client):
         body: Callable[[Connection], Coroutine[Any, Any, None]],
         headers: Sequence[tuple[bytes, bytes]] | None = None,
     ) -> bool:
-        """Passes a request with that body, and its answer as it is. Raises: Disconnected, OSError."""
+        """Passes a request with that body, and its answer unchanged. Raises: Disconnected, OSError."""
         try:
             upstream = await self._there(self._again(incoming.route.upstream))
         except OSError as error:
@@ -139,7 +139,7 @@ class ManagedClient(Client):
         async def ask(data: bytes) -> Connection:
             upstream = await self._again(incoming.route.upstream)
             headers = forward.with_body(incoming.request.headers.raw_items(), len(data), plain=True)
-            with suppress(OSError):  # whose answer shows it
+            with suppress(OSError):  # the missing answer shows it
                 await _write(upstream, incoming.head(headers) + data)
             return upstream
 
@@ -167,7 +167,7 @@ class ManagedClient(Client):
             self._proxy.end(copy, answer)
 
     async def _pass_on(self, first: Unmanageable, copy: Copy) -> bool:
-        """Passes an answer as it is that was read up to its head. Raises: Disconnected, OSError."""
+        """Passes an answer unchanged after its head has been read. Raises: Disconnected, OSError."""
         assert self._upstream is not None
         answer = first.reading
         if first.content.status:
@@ -184,7 +184,7 @@ class ManagedClient(Client):
     # --- connections
 
     async def _again(self, upstream: Upstream) -> Connection:
-        """The connection to the upstream, made anew where it has ended. Raises: OSError."""
+        """The connection to the upstream; a new one if the old one has ended. Raises: OSError."""
         if self._upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()
@@ -192,12 +192,12 @@ class ManagedClient(Client):
         try:
             self._upstream = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            connecting.add_done_callback(abort)  # what is cancelled on its way leaves a socket behind
+            connecting.add_done_callback(abort)  # cancelling it halfway would leave a socket behind
             raise
         return self._upstream
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work while the client waits. Raises: Disconnected if it goes away."""
+        """The result of the work, as long as the client is there. Raises: Disconnected if the client goes away."""
         working, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,12 +209,12 @@ class ManagedClient(Client):
 
 
 def _size(request: h11.Request) -> int:
-    """The length of its body, 0 if it does not say it."""
+    """The length of the request's body; 0 if its head does not say."""
     return int(dict(request.headers).get(b"content-length", b"0"))
 
 
 def _unexpecting(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Without an expectation that was met."""
+    """The headers without `Expect`, which has been met."""
     return [(name, value) for name, value in headers if name.lower() != b"expect"]
 
 

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from ctxvc.wire.forward import Upstream
 
-#: Bytes that are read from a connection at once, and that wait in its buffer at most.
+#: The most bytes read from a connection at once, and the limit of its buffer.
 CHUNK = 1 << 18
-#: Seconds before the next of a host's addresses is tried beside the one before.
+#: Seconds before the next of a host's addresses is tried in parallel.
 _NEXT_ADDRESS = 0.25
-#: Seconds until an idle connection is looked after, and between two looks: routers forget the silent ones.
+#: Seconds before the first probe of an idle connection, and between probes: routers forget silent connections.
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPALIVE": 60, "TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5}
 _PROXY = re.compile(r"(?:http://)?(?:([^@/]*)@)?(?:\[([0-9a-f:.]+)\]|([^:/@]+))(?::([0-9]{1,5}))?/?", re.I | re.A)
 _ANSWERED = re.compile(rb"HTTP/1\.[01] (2[0-9][0-9])[ \r]")
@@ -25,7 +25,7 @@ _LARGEST_HEAD = 1 << 16
 
 
 class Reader(asyncio.StreamReader):
-    """A stream that gives what came before its connection broke, and only then says that it broke."""
+    """A stream that returns what came before its connection broke, and only then raises the error."""
 
     broken: Exception | None = None
 
@@ -34,7 +34,7 @@ class Reader(asyncio.StreamReader):
         self.feed_eof()
 
     async def read(self, n: int = -1) -> bytes:
-        """Raises: OSError where the connection broke; the end is empty."""
+        """The next bytes; empty at the end. Raises: OSError if the connection broke."""
         data = await super().read(n)
         if not data and self.broken:
             raise self.broken
@@ -48,7 +48,7 @@ class Connection(NamedTuple):
     writer: asyncio.StreamWriter
 
     def abort(self) -> None:
-        """Ends it as a connection that broke, where the other side would else take its end for that of an answer."""
+        """Ends the connection with a reset, so that the other side does not take its end for that of an answer."""
         raw = self.writer.get_extra_info("socket")
         if raw is not None and raw.fileno() >= 0:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -56,15 +56,15 @@ class Connection(NamedTuple):
 
 
 class Network:
-    """Makes connections under an environment's settings: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, and
-    `NODE_EXTRA_CA_CERTS` beside the system's certificates. Upstreams without TLS are asked directly.
+    """Makes connections with an environment's settings: `HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, and
+    `NODE_EXTRA_CA_CERTS` in addition to the system's certificates. Upstreams without TLS are connected directly.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
 
     async def connect(self, upstream: Upstream) -> Connection:
-        """Raises: OSError."""
+        """A new connection to the upstream. Raises: OSError."""
         if not upstream.tls:
             return await _connection(host=upstream.host, port=upstream.port, happy_eyeballs_delay=_NEXT_ADDRESS)
         if proxy := self._proxy(upstream.host):
@@ -76,7 +76,7 @@ class Network:
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """The context that servers are checked with. Takes some 50 ms the first time."""
+        """The TLS settings that servers are checked against. Takes about 50 ms the first time."""
         import httpcore2
 
         context = httpcore2.default_ssl_context()
@@ -94,7 +94,7 @@ class Network:
 
 
 def excepted(host: str, names: str) -> bool:
-    """Whether `NO_PROXY` names a host, or a domain that it is in."""
+    """Whether `NO_PROXY`, as `names`, has a host or a domain that it is in. This machine is always excepted."""
     if host in ("localhost", "127.0.0.1", "::1"):
         return True
     entries = [entry.strip().lower().partition(":")[0].lstrip("*.") or entry.strip() for entry in names.split(",")]
@@ -106,7 +106,7 @@ def _unquoted(text: str) -> bytes:
 
 
 async def _connection(**where: Any) -> Connection:
-    """A connection as `create_connection` makes it. Raises: OSError."""
+    """A connection, with the arguments of `create_connection`. Raises: OSError."""
     loop = asyncio.get_running_loop()
     reader = Reader(limit=CHUNK, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -120,7 +120,7 @@ async def _connection(**where: Any) -> Connection:
 
 
 async def _tunnel(proxy: str, upstream: Upstream) -> socket.socket:
-    """A connection to the upstream that the network's proxy has made. Raises: OSError."""
+    """A connection to the upstream through the network's proxy. Raises: OSError."""
     match = _PROXY.fullmatch(proxy)
     if not match:
         raise OSError("the address of the network's proxy cannot be used: it must begin with http://")
@@ -147,7 +147,7 @@ async def _tunnel(proxy: str, upstream: Upstream) -> socket.socket:
 
 
 async def _connected(host: str, port: int) -> socket.socket:
-    """A socket that is connected to the first of a host's addresses that answers. Raises: OSError."""
+    """A socket connected to the first of a host's addresses that answers. Raises: OSError."""
     loop = asyncio.get_running_loop()
     failure = OSError(f"{host} cannot be found")
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
 
 import h11
 
@@ -14,7 +15,7 @@ _JSON = (b"Content-Type", b"application/json")
 
 
 class Content:
-    """Takes what is in an answer, where a copy else does."""
+    """Takes the content of an answer, in place of a copy."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -28,13 +29,21 @@ class Content:
         self._pieces.append(data)
 
     def newest(self) -> bytes:
-        """The bytes that have come since the last time."""
+        """The content that has come since the last time."""
         data, self._pieces = b"".join(self._pieces), []
         return data
 
 
+class _Beginning(NamedTuple):
+    """What has come of an answer, and what has read that far."""
+
+    raw: bytes
+    reading: Answer
+    content: Content
+
+
 class Unmanageable(Exception):
-    """The first answer cannot be merged: `raw` is what came of it, `reading` has read so far."""
+    """The first answer cannot be merged: `raw` is what has come of it, and `reading` has read that far."""
 
     def __init__(self, raw: bytes, reading: Answer, content: Content) -> None:
         super().__init__()
@@ -42,11 +51,11 @@ class Unmanageable(Exception):
 
 
 class Failed(Exception):
-    """Our own code failed, for this cause: nothing more is known of what comes after an answer."""
+    """Something of ours failed, which is the cause: what comes after an answer is unknown."""
 
 
 class Passage:
-    """Asks the model and passes on its answer, and asks again for as long as it calls only our tools."""
+    """Asks the model and passes on its answer, and asks again as long as the model only calls our tools."""
 
     def __init__(
         self,
@@ -56,7 +65,7 @@ class Passage:
         ask: Callable[[bytes], Awaitable[Connection]],
         release: Callable[[], None],
     ) -> None:
-        """`ask` sends the model a body; `release` is called where its connection cannot be used again."""
+        """`ask` sends the model a body; `release` is called if its connection cannot be used again."""
         self._client, self._request, self._answer = client, request, answer
         self._ask, self._release = ask, release
         self._is_chunked = request.http_version >= b"1.1"
@@ -66,28 +75,42 @@ class Passage:
 
     @property
     def is_begun(self) -> bool:
-        """Whether the client has got anything."""
+        """Whether the client has got anything yet."""
         return self._is_begun
 
     async def passed(self) -> bool:
-        """Whether the client's connection can be used again. Raises: Unmanageable, OSError with a connection."""
-        goes_on = await self._model(await self._ask(self._answer.body), is_first=True)
+        """Passes everything; returns whether the client's connection can be used again. Raises: Unmanageable, Failed;
+        OSError if a connection breaks."""
+        upstream = await self._ask(self._answer.body)
+        goes_on = await self._model(upstream, await self._beginning(upstream), is_first=True)
         while goes_on:
             try:
-                upstream = await self._ask(self._answer.body)
+                upstream, beginning = await self._again(upstream)
             except OSError:
                 self._answer.broke()
                 break
-            goes_on = await self._model(upstream, is_first=False)
+            goes_on = await self._model(upstream, beginning, is_first=False)
         return await self._finish()
 
     async def fail(self) -> None:
-        """Tells the client, which has got the beginning, that nothing follows."""
+        """Tells the client, which has got the beginning, that the answer broke off."""
         self._answer.broke()
         await self._finish()
 
-    async def _model(self, upstream: Connection, *, is_first: bool) -> bool:
-        """Passes an answer of the model's; whether it is asked again. Raises: Unmanageable."""
+    async def _again(self, previous: Connection) -> tuple[Connection, _Beginning]:
+        """Asks again, and reads the beginning of the answer. A connection that was kept open may have ended meanwhile:
+        then another takes its place. Raises: OSError.
+        """
+        upstream = await self._ask(self._answer.body)
+        beginning = await self._beginning(upstream)
+        if upstream is previous and not beginning.raw:
+            self._release()
+            upstream = await self._ask(self._answer.body)
+            beginning = await self._beginning(upstream)
+        return upstream, beginning
+
+    async def _beginning(self, upstream: Connection) -> _Beginning:
+        """An answer up to the end of its head, or of the connection."""
         content = Content()
         reading = Answer(self._request, content)
         raw = b""
@@ -97,9 +120,14 @@ class Passage:
             reading.received(data)
             if not data:
                 break
+        return _Beginning(raw, reading, content)
+
+    async def _model(self, upstream: Connection, beginning: _Beginning, *, is_first: bool) -> bool:
+        """Passes an answer of the model; returns whether it is asked again. Raises: Unmanageable, Failed."""
+        _, reading, content = beginning
         if not content.status or not self._answer.begin(content.status, content.headers):
             if is_first:
-                raise Unmanageable(raw, reading, content)
+                raise Unmanageable(*beginning)
             self._release()
             self._answer.broke()
             return False
@@ -118,11 +146,11 @@ class Passage:
         try:
             future = self._answer.ended(complete=complete)
             return future is not None and self._answer.goes_on(await come(future))
-        except Exception as error:  # also one that looks like a connection's
+        except Exception as error:  # even one that looks like a connection's
             raise Failed from error
 
     async def _content(self, upstream: Connection, reading: Answer, content: Content) -> None:
-        """Passes what is in an answer until its end, or that of the connection."""
+        """Passes the content of an answer until its end, or the connection's."""
         while True:
             reading.look()
             await self._send(self._answer.received(content.newest()))
@@ -157,7 +185,7 @@ class Passage:
 
     async def _finish(self) -> bool:
         if self._answer.is_cut:
-            return False  # without its end, as the model's
+            return False  # without an end, like the model's
         data = self._answer.last()
         if self._answer.stream:
             await self._send(data)
@@ -171,7 +199,8 @@ class Passage:
 
 def _is_kept_open(reading: Answer, upstream: Connection) -> bool:
     is_over = reading.over and not reading.unreadable and not upstream.reader.at_eof()
-    return is_over and reading.head is not None and not _closes(reading.head.headers)
+    head = reading.head
+    return is_over and head is not None and head.http_version >= b"1.1" and not _closes(head.headers)
 
 
 def _closes(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -179,7 +208,7 @@ def _closes(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 async def _read(upstream: Connection) -> bytes:
-    """The end is empty, and so is a connection that broke: it says so again when it is read again."""
+    """The next bytes; empty at the end, and if the connection broke: the next read says so again."""
     try:
         return await upstream.reader.read(CHUNK)
     except OSError:

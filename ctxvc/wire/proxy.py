@@ -1,9 +1,9 @@
-"""A server on this machine that forwards requests to models as they are, and has what passed recorded.
+"""A server on this machine that forwards requests to models unchanged, and has what passed recorded.
 
-A client's connection has one to the upstream, which ends when it ends: so whatever is true of the one (kept open,
-framing, interim answers, a connection that breaks) is true of the other. Of a request, the head is written anew, with
-another host and without the key; the body passes. The answer passes byte for byte, head and framing too, and a copy is
-read beside it: what cannot be read has passed all the same.
+Each client connection has one to the upstream, which ends when it ends: so whatever is true of the one (kept open,
+framing, interim answers, a connection that breaks) is true of the other. The head of a request is rewritten, with
+another host and without the key; the body passes. The answer passes byte for byte, including head and framing, and a
+copy is read along with it: what cannot be read passes all the same.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ctxvc.wire.forward import Route, Upstream
 from ctxvc.wire.managed_answer import ManagedAnswer
 from ctxvc.wire.network import CHUNK, Connection, Network
 
-#: Seconds and bytes for what a refused client still sends: a connection that is closed on unread bytes takes its
-#: answer with it.
+#: The most seconds and bytes for what a refused client still sends: closing a connection with unread bytes would lose
+#: the answer.
 _REST_SECONDS, _REST = 1.0, 1 << 20
 _WEBSOCKET = re.compile(r"\bwebsocket\b", re.I)
 
 
 class Port(NamedTuple):
-    """A socket that listens. Requests to it go to `upstream` without a key; where that is empty, they need one."""
+    """A listening socket. Requests to it go to `upstream` without a key; if that is empty, they need the key."""
 
     socket: socket.socket
     upstream: str = ""
@@ -49,9 +49,9 @@ class Port(NamedTuple):
 
 
 def bound(*, port: int = 0, fd: int = -1) -> socket.socket:
-    """A socket that is bound on this machine: to a port (0 takes a free one), or the one of a descriptor.
+    """A socket bound on this machine: to a port (0 takes a free one), or the one of a descriptor.
 
-    Raises: Refused if the port cannot be had.
+    Raises: Refused if the port is not available.
     """
     if fd >= 0:
         return socket.socket(fileno=fd)
@@ -66,7 +66,7 @@ def bound(*, port: int = 0, fd: int = -1) -> socket.socket:
 
 
 class Proxy:
-    """Forwards from the ports that are given. `report` gets what went wrong with recording, which stops nothing."""
+    """Forwards requests to models. `report` gets failures of recording, which stop nothing."""
 
     @property
     def _client_type(self) -> type[Client]:
@@ -88,7 +88,7 @@ class Proxy:
         self._clients: set[asyncio.Task[None]] = set()
 
     async def serve(self, ports: list[Port], ready: Callable[[], None], ended: asyncio.Event) -> None:
-        """Forwards until `ended`, once `ready` was called. What is passing then breaks off, and is recorded so."""
+        """Calls `ready`, then forwards from `ports` until `ended`. What is passing then is recorded as broken off."""
         servers = [
             await asyncio.start_server(self._accepted(port), sock=port.socket, limit=CHUNK, backlog=128)
             for port in ports
@@ -105,11 +105,11 @@ class Proxy:
         self._decoding.shutdown()
 
     def copy(self, upstream: str, path: str, headers: Mapping[str, str]) -> Copy:
-        """A copy of an exchange that begins."""
+        """A copy for an exchange that begins."""
         return Copy(upstream, path, headers.items(), record=self.recorder.record, report=self.report)
 
     def end(self, copy: Copy, answer: Answer | ManagedAnswer) -> None:
-        """Hands on a copy, without keeping others waiting while it is decoded."""
+        """Hands on a copy; decoding it keeps no other client waiting."""
         end = copy.end if answer.whole else copy.leave
         if copy.encoded:
             self._decoding.submit(end)
@@ -124,7 +124,7 @@ class Proxy:
 
     def _accepted(self, port: Port) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.transport.set_write_buffer_limits(0)  # what is drained is on its way
+            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until everything is sent
             task = asyncio.ensure_future(self._client_type(self, port, Connection(reader, writer)).serve())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
@@ -133,7 +133,7 @@ class Proxy:
 
 
 class Incoming(NamedTuple):
-    """A request whose head has come. `path` and `copy` are those of a call of a model."""
+    """A request whose head has come. `path` and `copy` are set for calls of a model, else empty and None."""
 
     request: h11.Request
     headers: Mapping[str, str]
@@ -142,7 +142,7 @@ class Incoming(NamedTuple):
     copy: Copy | None
 
     def head(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Its head for the upstream, with these headers."""
+        """The request's head for the upstream, with these headers."""
         method, version = self.request.method, self.request.http_version
         return forward.head(method, self.route.target, version, headers, self.route.upstream)
 
@@ -175,7 +175,7 @@ class Client:
                 self._client.writer.close()
 
     async def _exchange(self) -> bool:
-        """Passes one request and its answer; whether there may be another. Raises: Disconnected, OSError."""
+        """Passes one request and its answer; returns whether another may come. Raises: Disconnected, OSError."""
         reading = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD)
         try:
             request = await self._request(reading)
@@ -201,7 +201,7 @@ class Client:
         return await self._forward(reading, Incoming(request, headers, route, path, copy), upstream)
 
     async def _forward(self, reading: h11.Connection, incoming: Incoming, upstream: Connection) -> bool:
-        """Passes a request as it is, and its answer. Raises: Disconnected, OSError."""
+        """Passes a request unchanged, and its answer; returns as `_exchange`. Raises: Disconnected, OSError."""
         upstream.writer.write(incoming.head(incoming.request.headers.raw_items()))
         body = self._body(reading, incoming.request, upstream, incoming.copy)
         return await self._passed(body, upstream, incoming.copy, incoming.request)
@@ -222,8 +222,9 @@ class Client:
             reading.receive_data(await self._read_idle())
 
     async def _read_idle(self) -> bytes:
-        """What the client sends next. Between two requests, what the upstream sends passes, and its end is the
-        client's. Raises: Disconnected, OSError.
+        """The next bytes from the client. Between requests, anything from the upstream passes and ends the connection.
+
+        Raises: Disconnected, OSError.
         """
         if not self._upstream:
             return await read(self._client.reader)
@@ -240,7 +241,7 @@ class Client:
         return client.result()
 
     async def _connect(self, upstream: Upstream, reading: h11.Connection) -> Connection:
-        """The connection to the upstream. Raises: OSError if it cannot be reached; Disconnected with the client."""
+        """The connection to the upstream. Raises: OSError if it cannot be made; Disconnected if the client goes."""
         if self._upstream and self._connected == upstream and not self._upstream.reader.at_eof():
             return self._upstream
         self._close_upstream()
@@ -250,7 +251,7 @@ class Client:
             try:
                 reading.receive_data(client.result())
             except Disconnected:
-                connecting.add_done_callback(abort)  # what is cancelled on its way leaves a socket behind
+                connecting.add_done_callback(abort)  # cancelling it halfway would leave a socket behind
                 raise
         await let_go(client)
         self._upstream, self._connected = await connecting, upstream
@@ -264,7 +265,7 @@ class Client:
     async def _send(self, data: bytes, length: int, upstream: Connection, copy: Copy | None) -> None:
         """Passes the body of a request, which begins with `data`.
 
-        Raises: Disconnected if the client went away; OSError if the upstream did.
+        Raises: Disconnected if the client goes away; OSError if the upstream does.
         """
         while True:
             piece = data[:length]
@@ -302,7 +303,7 @@ class Client:
                 raise Disconnected
 
     async def _watch(self, answer: Answer | None = None) -> None:
-        """Returns when the client is gone. What it sends ahead is kept, up to a bound."""
+        """Returns when the client has gone. What it sends ahead is kept, up to a bound."""
         while len(self._ahead) < HEAD:
             try:
                 data = await self._client.reader.read(CHUNK)
@@ -314,7 +315,7 @@ class Client:
             if answer is None:
                 continue
             answer.look()
-            if answer.over:  # it has seen the end, behind which there is more than an answer
+            if answer.over:  # the client has seen the end, after which more than an answer came
                 return
         await asyncio.Event().wait()
 
@@ -332,7 +333,10 @@ class Client:
     async def _passed(
         self, body: Coroutine[Any, Any, None], upstream: Connection, copy: Copy | None, request: h11.Request
     ) -> bool:
-        """Passes the body of a request and its answer, both at once. Raises: Disconnected, OSError."""
+        """Passes the body of a request and its answer at the same time; returns as `_exchange`.
+
+        Raises: Disconnected, OSError.
+        """
         answer = Answer(request, copy)
         sending: asyncio.Future[Any] = asyncio.ensure_future(body)
         answering: asyncio.Future[Any] = asyncio.ensure_future(self._answer(upstream, answer))
@@ -347,7 +351,7 @@ class Client:
                 if not answering.done():
                     raise Disconnected
             goes_on: bool = await answering
-            if goes_on and not sending.done():  # answered before its time: the rest of the request is still due
+            if goes_on and not sending.done():  # answered early: the rest of the request is still due
                 await asyncio.wait({sending})
             if sending.done() and not sending.exception():
                 return goes_on
@@ -358,13 +362,13 @@ class Client:
             tasks = [sending, answering, *([watching] if watching else [])]
             for task in tasks:
                 task.cancel()
-            if copy:  # before anything is waited for: this may be cancelled, too
+            if copy:  # before any await, since this may be cancelled, too
                 answer.look()
                 self._proxy.end(copy, answer)
             await let_go(*tasks)
 
     async def _answer(self, upstream: Connection, answer: Answer) -> bool:
-        """Passes an answer; whether both connections can be used again. Raises: OSError with the client."""
+        """Passes an answer; returns whether both connections can be reused. Raises: OSError if the client's breaks."""
         client = self._client
         while not answer.over:
             try:
@@ -375,7 +379,7 @@ class Client:
             if data:
                 client.writer.write(data)
                 await client.writer.drain()
-            answer.received(data)  # once the client has it: to look for the end takes a while
+            answer.received(data)  # after the client has it: looking for the end takes a while
             if not data:
                 return False
         return not answer.unreadable
@@ -395,7 +399,7 @@ class Client:
         return False
 
     async def _discard(self) -> None:
-        """Ends an answer before all of the request was read: what is still coming would take the answer with it."""
+        """Ends an answer before the whole request was read: to close on unread bytes would lose the answer."""
         self._client.writer.write_eof()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._read_rest(), _REST_SECONDS)
@@ -413,7 +417,7 @@ _REASONS = {
 
 
 async def read(reader: asyncio.StreamReader) -> bytes:
-    """Raises: Disconnected at the end, and where the connection broke."""
+    """The next bytes. Raises: Disconnected at the end, and if the connection broke."""
     try:
         data = await reader.read(CHUNK)
     except OSError as error:
@@ -424,7 +428,7 @@ async def read(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _first(*tasks: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
-    """Those that are done once one is; none is left behind if this is cancelled."""
+    """The tasks that are done once one is. If this is cancelled, all of them are."""
     try:
         return (await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED))[0]
     except asyncio.CancelledError:
@@ -444,7 +448,7 @@ def abort(connecting: asyncio.Future[Connection]) -> None:
 
 
 def _refusal(request: h11.Request, headers: Mapping[str, str], port: Port) -> tuple[int, str] | None:
-    """The status and the message for a request that is not forwarded, whatever its path."""
+    """The status and message for a request that must not be forwarded, whatever its path; None for any other."""
     if refusal := loopback.stranger(headers, lambda authority: loopback.names(authority, "127.0.0.1", port.number)):
         return refusal.status, refusal.body.decode().strip()
     if not request.target.startswith(b"/"):

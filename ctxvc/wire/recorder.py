@@ -1,4 +1,4 @@
-"""Exchanges ──► a store, one after another, in a thread. What fails here, no client notices."""
+"""Exchanges ──► a store, one after another, in a thread. No client notices a failure here."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ctxvc.wire.sessions import Sessions
 
 _T = TypeVar("_T")
 
-#: Bytes that are read ahead of what is recorded: so much is recorded even if the process that sends is killed.
+#: Bytes read ahead of what is recorded: this much is recorded even if the sending process is killed.
 _AHEAD = 8 << 20
 
 
 class _Work(NamedTuple):
-    """A task for the recorder; the fields are the arguments of `take`."""
+    """A task of the recorder; the fields are the arguments of `take`."""
 
     item: Exchange | Requested | Answered
     acknowledge: Callable[[Managed], None]
@@ -35,7 +35,7 @@ class _Work(NamedTuple):
 
 
 class Recorder:
-    """Records exchanges into a store, one after another. `on_trouble` gets, once, what kept one from being recorded."""
+    """Records exchanges into a store, one after another. `on_trouble` gets the first reason why one was not."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Recorder:
         management: Management | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any, `run`
-        is the same for recorders that replace one another.
+        """`agent` is the program's name, if known, `session` the session for everything, if any, and `run` is the same
+        for recorders that replace one another.
 
         `open_store` is called in the recorder's own thread, when there is something to record.
         """
@@ -65,21 +65,21 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def record(self, exchange: Exchange) -> None:
-        """Takes an exchange; never waits, never raises."""
+        """Puts an exchange into the queue; never waits, never raises."""
         self.take(exchange, lambda _: None)
 
     def ask(self, item: Requested | Answered) -> Future[Managed]:
-        """The request to send instead, or after an answer; empty where that fails."""
+        """What goes out instead of a request, or after an answer; an empty `Managed` after a failure."""
         future: Future[Managed] = Future()
-        future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
+        future.set_running_or_notify_cancel()  # so that a waiter cannot cancel it before it is set
         self.take(item, future.set_result)
         return future
 
     def take(
         self, item: Exchange | Requested | Answered, acknowledge: Callable[[Managed], None], *, again: bool = False
     ) -> None:
-        """Takes what `record` or `ask` takes. `acknowledge` is called in the recorder's thread, for an exchange once it
-        is on the disk or left out. With `again`, it may be recorded already.
+        """As `record` and `ask`. `acknowledge` is called in the recorder's thread, for an exchange once it is on disk
+        or left out. With `again`, the exchange may already be recorded.
         """
         with self._changed:
             fits = self._waiting + item.size <= MOST_WAITING
@@ -107,7 +107,7 @@ class Recorder:
             thread.join()
 
     def _run(self) -> None:
-        pending: list[_Work] = []  # exchanges that are not on the disk yet
+        pending: list[_Work] = []  # exchanges that are not on disk yet
         while (work := self._queue.get()) is not None:
             subject = "" if isinstance(work.item, Exchange) else trouble.UNMANAGED
             managed = self._guarded(lambda work=work: self._do(work), subject)  # type: ignore[misc]
@@ -133,7 +133,7 @@ class Recorder:
         return Managed()
 
     def _settle(self, exchanges: list[_Work]) -> list[_Work]:
-        """Acknowledges those that are on the disk; returns the others."""
+        """Acknowledges the exchanges that are on disk; returns the others."""
         unfinished = {id(exchange) for exchange in self._sessions.unfinished()}
         for work in exchanges:
             if id(work.item) not in unfinished:
@@ -163,7 +163,7 @@ def open_recorder(
     management: Management | None = None,
     on_trouble: Callable[[str], None],
 ) -> Recorder:
-    """A recorder into the store at that path, which is created once there is something to record."""
+    """A recorder for the store at a path, which is created once there is something to record."""
 
     def open_store() -> Store:
         if not store_path.exists():
@@ -183,11 +183,11 @@ def open_recorder(
 
 
 def run(descriptor: int) -> None:
-    """Records what comes over a socket, until it ends. `RecorderProcess` has the other end."""
+    """Records what comes over a socket until its end. `RecorderProcess` has the other side."""
     with socket.socket(fileno=descriptor) as connection:
 
         def reply(frame: Acknowledged | Trouble) -> None:
-            with suppress(OSError):  # the other process has died: what it sent is recorded all the same
+            with suppress(OSError):  # the other process has died; what it sent is recorded anyway
                 send(connection, frame)
 
         def acknowledge(number: int, managed: Managed) -> None:

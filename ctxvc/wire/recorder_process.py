@@ -1,7 +1,7 @@
 """A recorder in a process of its own, so that recording takes no time from what passes here.
 
-If that process dies, another takes its place, and gets what was not on the disk yet. If this one dies, the recorder
-records what it has got, and ends.
+If that process dies, another takes its place and gets what was not on disk yet. If this one dies, the recorder records
+what it has received, and ends.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ctxvc.store.files import locked
 from ctxvc.wire.exchange import MOST_WAITING, TOO_FAST, Answered, Exchange, Managed, Management, Requested
 from ctxvc.wire.frames import Acknowledged, Sent, Settings, Trouble, received, send
 
-#: How often in a row a recorder may die without having done anything, before what it had first is left out; seconds
-#: that one has lived which is replaced at once; and the wait where it has not.
+#: How often in a row a recorder may die without having done anything before its first item is left out; the seconds
+#: of life after which it is replaced at once; and the seconds to wait if it died sooner.
 _DEATHS, _LIVED, _WAIT = 10, 1.0, 0.2
-#: Seconds after which a recorder that owes an answer is ended. An answer takes some hundredths of a second, and the
-#: first of a long conversation a few seconds.
+#: Seconds after which a recorder that owes an answer is killed. An answer takes some hundredths of a second, the first
+#: of a long conversation a few seconds.
 _PATIENCE = 30.0
 
 
 class RecorderProcess:
     """Records exchanges into the store at a path, which is created once there is something to record.
 
-    `on_trouble` gets, once, what kept an exchange from being recorded. Nothing here waits for the recorder but `close`.
+    `on_trouble` gets the first reason why an exchange was not recorded. Only `close` waits for the recorder.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class RecorderProcess:
         turn: Path | None = None,
         on_trouble: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`agent` is the program's name where it is known, `session` the one that all of it belongs to, if any, `run`
-        is the same for processes that replace one another.
+        """`agent` is the program's name, if known, `session` the session for everything, if any, and `run` is the same
+        for processes that replace one another.
 
-        `turn` is a file that recorders lock in turn: where this process replaces one that was killed, whose recorder
-        may still be at work.
+        `turn` is a file that recorders lock in turn, for when this process replaces a killed one whose recorder may
+        still be at work.
         """
         self.manages = management is not None
         self._settings = Settings(
@@ -73,7 +73,7 @@ class RecorderProcess:
         self._troubled = self._closing = False
         self._number = self._waiting = self._deaths = 0
         self._unsent: deque[Sent] = deque()
-        self._sent: dict[int, Sent] = {}  # what the recorder is not done with, in order
+        self._sent: dict[int, Sent] = {}  # what the recorder has got and not finished, in order
         self._futures: dict[int, Future[Managed]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -84,11 +84,11 @@ class RecorderProcess:
                 self._begin()
 
     def record(self, exchange: Exchange) -> None:
-        """Takes an exchange into the queue; never waits, never raises."""
+        """Puts an exchange into the queue; never waits, never raises."""
         self._put(exchange)
 
     def close(self) -> None:
-        """Returns once all that was taken is recorded."""
+        """Returns once everything in the queue is recorded."""
         with self._changed:
             thread, self._closing = self._thread, True
             self._changed.notify_all()
@@ -96,21 +96,21 @@ class RecorderProcess:
             thread.join()
 
     def ask(self, item: Requested | Answered) -> Future[Managed]:
-        """The request to send instead, or after an answer; empty where the recorder dies or hangs over it."""
+        """What goes out instead of a request, or after an answer; an empty `Managed` if the recorder dies or hangs."""
         future: Future[Managed] = Future()
-        future.set_running_or_notify_cancel()  # who no longer waits for it does not disturb who sets it
+        future.set_running_or_notify_cancel()  # so that a waiter cannot cancel it before it is set
         if not self._put(item, future):
             future.set_result(Managed())
             return future
         patience = threading.Timer(_PATIENCE, self._end_hung, [future])
         patience.daemon = True
-        with suppress(RuntimeError):  # the interpreter ends
+        with suppress(RuntimeError):  # the interpreter is ending
             patience.start()
         future.add_done_callback(lambda _: patience.cancel())
         return future
 
     def _end_hung(self, future: Future[Managed]) -> None:
-        """Ends the recorder, so that another takes its place, if it still owes this answer."""
+        """Kills the recorder if it still owes this answer, so that another takes its place."""
         with self._changed:
             recorder = None if future.done() else self._recorder
         if recorder:
@@ -118,7 +118,7 @@ class RecorderProcess:
             self._trouble(f"the recorder did not answer within {_PATIENCE:.0f} s, so another one was started")
 
     def _put(self, item: Exchange | Requested | Answered, future: Future[Managed] | None = None) -> bool:
-        """Takes something into the queue, if there is room."""
+        """Puts an item into the queue; returns whether there was room."""
         with self._changed:
             fits = self._waiting + item.size <= MOST_WAITING and self._begin()
             if fits:
@@ -133,7 +133,7 @@ class RecorderProcess:
         return fits
 
     def _begin(self) -> bool:
-        """Starts the thread, if it can be: while the interpreter ends, none can."""
+        """Starts the thread; returns False if that is not possible, as while the interpreter ends."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="ctxvc-recorder", daemon=True)
             try:
@@ -143,13 +143,13 @@ class RecorderProcess:
             self._thread = thread
         return True
 
-    # --- in the thread that has the recorder
+    # --- in the recorder's thread
 
     def _run(self) -> None:
         while self._goes_on():
             start = time.monotonic()
             try:
-                # Locked here and not by the recorder, which may be slower to start than the next one.
+                # Locked here and not by the recorder, which may start later than the next one.
                 with locked(self._turn, timeout=math.inf) if self._turn else nullcontext() as turn:
                     self._serve(turn)
             except (OSError, CtxvcError) as error:
@@ -157,7 +157,7 @@ class RecorderProcess:
             self._replace(lived=time.monotonic() - start)
 
     def _goes_on(self) -> bool:
-        """Waits until a recorder is needed; false once none is, and none will be."""
+        """Waits until a recorder is needed; returns False once none will be needed any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._unsent or self._closing or self._at_once)
             self._at_once = False
@@ -167,7 +167,7 @@ class RecorderProcess:
             return True
 
     def _serve(self, turn: int | None) -> None:
-        """Starts a recorder, and sends it what comes, until either ends. Raises: OSError."""
+        """Starts a recorder and sends it what comes, until it ends or nothing more comes. Raises: OSError."""
         recorder = self._recorder = _Process(turn)
         listening = threading.Thread(target=self._listen, args=[recorder], name="ctxvc-recorder-answers", daemon=True)
         listening.start()
@@ -182,7 +182,7 @@ class RecorderProcess:
         recorder.close()
 
     def _next(self, recorder: _Process) -> Sent | None:
-        """The next thing to send; None without one, or if no recorder runs."""
+        """The next item to send; None if there is none, or the recorder has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._unsent or self._closing or recorder.ended)
             if recorder.ended or not self._unsent:
@@ -205,7 +205,7 @@ class RecorderProcess:
             self._changed.notify_all()
 
     def _settle(self, sent: Sent, managed: Managed) -> None:
-        """Something is no longer the recorder's business."""
+        """Finishes an item: the recorder is done with it, or it was given up."""
         with self._changed:
             self._waiting -= sent.item.size
             future = self._futures.pop(sent.number, None)
@@ -213,7 +213,7 @@ class RecorderProcess:
             future.set_result(managed)
 
     def _replace(self, lived: float) -> None:
-        """Makes what a recorder left undone due again; gives up what several have died of."""
+        """Queues a recorder's unfinished exchanges again; gives up one on which several recorders died."""
         with self._changed:
             undone = [*self._sent.values()]
             self._sent.clear()
@@ -240,10 +240,10 @@ class RecorderProcess:
 
 
 class _Process:
-    """A recorder that runs. `connection` leads to it."""
+    """A running recorder. `connection` leads to it."""
 
     def __init__(self, lock: int | None) -> None:
-        """It holds that lock, too, if one is given. Raises: OSError."""
+        """Starts it; if `lock` is given, the process holds that lock, too. Raises: OSError."""
         self.connection, theirs = socket.socketpair()
         self.ended = False
         with theirs:
@@ -252,7 +252,7 @@ class _Process:
                     [sys.executable, "-c", f"from ctxvc.wire.recorder import run; run({theirs.fileno()})"],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    cwd="/",  # only our own modules are found by their name
+                    cwd="/",  # so that no other folder's modules are imported
                     pass_fds=[theirs.fileno(), *([] if lock is None else [lock])],
                     start_new_session=True,  # no signal of the terminal reaches it
                 )
@@ -264,6 +264,6 @@ class _Process:
         self._process.kill()
 
     def close(self) -> None:
-        """Returns once it has ended."""
+        """Returns once the recorder has ended."""
         self.connection.close()
         self._process.wait()

@@ -10,15 +10,15 @@ import msgspec
 from ctxvc.core.ledger import wire
 from ctxvc.forms.form import Prompt
 
-#: The longest id of a client's that is believed.
+#: The longest id from a client that is accepted.
 _LONGEST = 200
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of a request. `conversation` is the client's own id of it and `agent` that of a sub-agent in it.
+    """Who sent a request. `conversation` is the client's own id of it, `agent` that of a sub-agent in it.
 
-    `client` is the format of the recordings that the client itself keeps under the same ids; empty for one that keeps
-    none, or none with such ids. What a request does not say is empty.
+    `client` is the format of the recordings that the client itself keeps under the same ids; empty if it keeps none
+    with such ids. What a request does not say is empty.
     """
 
     client: str = ""
@@ -41,7 +41,7 @@ class _Client(NamedTuple):
     agent: Callable[[Mapping[str, str], bytes], Any]
 
 
-#: What a body has in which Claude Code names its session.
+#: What every body contains in which Claude Code names its session.
 _CLAUDE_ID = b"session_id"
 
 
@@ -62,13 +62,13 @@ _CLIENTS = (
         lambda headers, _: headers.get("session-id") if "x-codex-turn-metadata" in headers else "",
         lambda headers, _: headers.get("thread-id"),
     ),
-    _Client(  # a sub-agent is a session of its own there, which names its parent
+    _Client(  # its sub-agents are sessions of their own, which name their parent
         "opencode",
         lambda headers, _: headers.get("x-opencode-parent-session-id") or headers.get("x-opencode-session-id"),
         lambda headers, _: headers.get("x-opencode-session-id"),
     ),
 )
-#: What a client asks for the summary of a conversation with, at the end of the conversation.
+#: Texts with which clients ask for a summary, at the end of the conversation.
 _SUMMARIES = (b"CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.",)
 
 

@@ -1,4 +1,4 @@
-"""Finds the session and the scope that an exchange is recorded in.
+"""Finds the session and the scope in which an exchange is recorded.
 
 A request belongs to the conversation that its client names, or else to the one whose newest prompt it begins with.
 Sub-agents are scopes; calls beside a conversation, such as for a title or a summary, are steps of the scope `side`.
@@ -31,24 +31,24 @@ from ctxvc.wire.exchange import Answered, Exchange, Managed, Management, Request
 from ctxvc.wire.managed import ManagedConversation, tools_of
 from ctxvc.wire.senders import Sender, asks_for_summary, sender
 
-#: The scopes of the conversation itself, and of calls beside it.
+#: The scope of the conversation itself.
 MAIN = "main"
-#: The name of clients that are known by nothing else.
+#: The name for clients without any other.
 _UNKNOWN = "wire"
-#: Sessions that stay open; the one that was used least recently is closed first.
+#: The most sessions that stay open; the least recently used one is closed first.
 _OPEN = 16
-#: Of the store's sessions of an agent without ids, or with a new one, so many of the newest are asked whether a request
-#: goes on from them; and the messages up to which a request with a new id is no fork.
+#: How many of the newest sessions of an agent are tried for a request without an id or with a new one; and the most
+#: messages with which a request with a new id is not a fork.
 _ASKED, _NEW = 20, 2
 _REDIRECTED = 300
-#: What the path ends with by which the Messages API counts a prompt.
+#: The end of the path with which the Messages API counts a prompt.
 _COUNT = "/count_tokens"
 _NONE = Likeness(False, 0)
 _CONTINUED = "another agent went on from here"
 
 
 class _Session:
-    """A session of the store, with its conversations by scope. `key` is what its client calls it, or what we do."""
+    """A session of the store, with its conversations by scope. `key` is its client's id for it, or ours."""
 
     def __init__(self, name: str, key: str) -> None:
         self.name = name
@@ -57,14 +57,14 @@ class _Session:
 
     @property
     def front(self) -> Conversation | None:
-        """The conversation of the newest main line."""
+        """The newest conversation whose scope is neither `side` nor a sub-agent's; None if there is none."""
         own = [item for scope, item in self.conversations.items() if scope != SIDE and not scope.startswith(AGENT)]
         return own[-1] if own else None
 
     def conversation(self, store: Store, scope: str, form: Form, management: Management | None = None) -> Conversation:
-        """The conversation of a scope, begun if there is none. Raises: CtxvcError."""
+        """The conversation of a scope, created if missing. Raises: CtxvcError."""
         if scope in self.conversations and self.conversations[scope].form is not form:
-            self.conversations.pop(scope).close()  # its client has another provider now
+            self.conversations.pop(scope).close()  # its client has changed its provider
         if scope not in self.conversations:
             stored = _stored(store, self.name, scope)
             self.conversations[scope] = (
@@ -75,7 +75,7 @@ class _Session:
         return self.conversations[scope]
 
     def moved(self, scope: str) -> None:
-        """The conversation of that scope may have gone on in another one: both are known from then on."""
+        """Updates the conversations if the one of this scope has continued in another: both are kept then."""
         conversation = self.conversations[scope]
         if (now := conversation.line) != scope:
             self.conversations[now] = conversation
@@ -85,14 +85,14 @@ class _Session:
             self.conversations = {scope: stays, **self.conversations}
 
     def closest(self, prompt: Prompt) -> tuple[Likeness, Conversation | None]:
-        """The conversation that the prompt has most of, and how much; None if it has nothing of any."""
+        """The conversation that the prompt shares most with, and how much; None if it shares nothing with any."""
         if prompt.continues:
             best = next((item for item in reversed(self.conversations.values()) if item.is_continued_by(prompt)), None)
             return Likeness(best is not None, 0), best
         related = [item for item in reversed(self.conversations.values()) if item.line != SIDE]
         related = [item for item in related if item.is_framed_as(prompt)]
         pairs = [(item.likeness(prompt), item) for item in related]
-        # A sub-agent that begins as another one did is another one.
+        # A sub-agent that begins like an earlier one is a new one.
         pairs = [pair for pair in pairs if pair[0].goes_on or not pair[1].line.startswith(AGENT)]
         likeness, best = max(pairs, key=itemgetter(0), default=(_NONE, None))
         if likeness == _NONE:
@@ -104,7 +104,7 @@ class _Session:
         return next(name for number in count(1) if (name := f"{AGENT}{number}") not in self.conversations)
 
     def close(self) -> None:
-        """Raises: CtxvcError, after all are closed."""
+        """Closes all conversations. Raises: CtxvcError, after all are closed."""
         failures: list[CtxvcError] = []
         for conversation in self.conversations.values():
             try:
@@ -116,10 +116,10 @@ class _Session:
 
 
 class Sessions:
-    """The sessions that exchanges are recorded in. For one thread.
+    """The sessions in which exchanges are recorded. For one thread.
 
-    `agent` is the program that sends them where it is known: without ids of its own, what it sends is one session, by
-    whose id `run` another recorder of the same run finds it. `session` is the one that all of it belongs to, if any.
+    `agent` is the program that sends them, if known: without ids of its own, everything it sends is one session, with
+    the id `run`, by which another recorder of the same run finds it. `session` is the session for everything, if any.
     """
 
     def __init__(
@@ -133,14 +133,14 @@ class Sessions:
         management: Management | None = None,
     ) -> None:
         self._management = management
-        self._managed: dict[int, ManagedConversation] = {}  # number of a request that is out → its conversation
+        self._managed: dict[int, ManagedConversation] = {}  # number of a pending request → its conversation
         self._open_store = open_store
         self._agent = agent
         self._session = session
         self._run = run or uuid.uuid4().hex
         self._folder = folder
         self._store: Store | None = None
-        self._open: dict[str, _Session] = {}  # the one that was used last is the last
+        self._open: dict[str, _Session] = {}  # the most recently used one is last
 
     @property
     def store(self) -> Store:
@@ -150,7 +150,7 @@ class Sessions:
         return self._store
 
     def request(self, requested: Requested) -> Managed:
-        """The request that goes to the model. Raises: CtxvcError where the client's own has to go instead."""
+        """The request that goes to the model. Raises: CtxvcError if the client's own must go instead."""
         counts = requested.path.endswith(_COUNT)
         form = of(requested.path.removesuffix(_COUNT))
         if self._management is None or form is None or trouble.is_paused(self.store.path):
@@ -171,14 +171,14 @@ class Sessions:
             session.moved(scope)
 
     def _count_body(self, requested: Requested, prompt: Prompt) -> Managed:
-        """What goes to the provider where a client asks how large its prompt is; nothing is recorded."""
+        """What goes to the provider if a client asks for the size of its prompt; records nothing."""
         conversation = _sender(requested).conversation
         session = self._open.get(conversation) if conversation else self._unnamed(prompt)
         best = session.closest(prompt)[1] if session else None
         return best.count_body(requested, prompt) if isinstance(best, ManagedConversation) else Managed()
 
     def answer(self, answered: Answered) -> Managed:
-        """The continuation that the model is sent after an answer, if there is one. Raises: CtxvcError."""
+        """The continuation for the model after an answer, empty if there is none. Raises: CtxvcError."""
         conversation = self._managed.get(answered.number)
         return conversation.answer(answered) if conversation and answered.status < _REDIRECTED else Managed()
 
@@ -200,7 +200,7 @@ class Sessions:
             session.moved(scope)
 
     def has(self, exchange: Exchange) -> bool:
-        """Whether an exchange is among the newest steps of a scope of the newest sessions. Raises: CtxvcError."""
+        """Whether an exchange is among the newest steps of a scope in the newest sessions. Raises: CtxvcError."""
         form = _form(exchange)
         if form is None:
             return False
@@ -210,7 +210,7 @@ class Sessions:
         return any(is_recorded(self.store, name, scope, call, form) for name in names for scope in newest[name])
 
     def unfinished(self) -> list[Exchange]:
-        """Exchanges not yet on the disk, because their reply broke off and may be asked for again."""
+        """The exchanges that are not on disk yet, because their reply broke off and may be asked for again."""
         conversations = (item for session in self._open.values() for item in session.conversations.values())
         return [item.unfinished.exchange for item in conversations if item.unfinished]
 
@@ -239,7 +239,7 @@ class Sessions:
         return session, scope
 
     def _unnamed(self, prompt: Prompt) -> _Session | None:
-        """The open session, among those whose client names none, that the prompt has most of, else the newest."""
+        """Of the open sessions without a client's id, the one that the prompt shares most with, else the newest."""
         if self._session:
             return self._open.get("")
         unnamed = [session for session in self._open.values() if session.key.startswith(f"{_UNKNOWN}/")]
@@ -247,7 +247,7 @@ class Sessions:
         return max(pairs, key=itemgetter(0, 1))[2] if pairs else None
 
     def _scope(self, session: _Session, prompt: Prompt, sender: Sender) -> str:
-        """The scope of a request; empty where it begins a session of its own."""
+        """The scope of a request; empty if it begins a session of its own."""
         if sender.agent:
             return f"{AGENT}{name_rules.slug(sender.agent)}"
         front = session.front
@@ -267,7 +267,7 @@ class Sessions:
     # --- where it is recorded
 
     def _stored(self, prompt: Prompt, form: Form, sender: Sender) -> _Session:
-        """The session that has the conversation already, also by another way of recording it, or a new one."""
+        """The session that already has the conversation, also if recorded in another way, or a new one."""
         client = self._client(sender)
         if sender.conversation:
             name = self.store.session_of(live_format(client), sender.conversation)
@@ -305,7 +305,7 @@ class Sessions:
         return session
 
     def _continued(self, written: Continued, prompt: Prompt, form: Form, sender: Sender) -> _Session | None:
-        """The session that a conversation goes on from which was written for its client, in a scope of its own.
+        """The session that was written for the client and that the conversation continues, in a scope of its own.
 
         A prompt that does not begin with all that was written, as after a compaction, is an edit by the client.
         """
@@ -313,7 +313,7 @@ class Sessions:
         base = base_of(store, Exported(commit=written.commit, end=0), client, identity, store.all_tips())
         if base is None:
             return None
-        if base.scope not in store.tips(base.session):  # it is, if a recorder was killed right here
+        if base.scope not in store.tips(base.session):  # it exists if a recorder was killed right after the fork
             origin = store.reader.meta(base.commit)
             with StoredSession.open(store, base.session, origin.scope) as stored:
                 stored.fork(base.scope, _CONTINUED, commit=base.commit, source=identity)
@@ -345,7 +345,7 @@ class Sessions:
 
 
 def _goes_on(conversation: Conversation, prompt: Prompt, sender: Sender) -> bool:
-    """Whether a prompt goes on from a conversation in the store, or is its newest one, asked once more."""
+    """Whether a prompt continues a conversation in the store, or repeats its newest prompt."""
     if conversation.likeness(prompt).goes_on:
         return True
     is_again = len(prompt.messages) > _NEW and conversation.prints == prompt.prints
@@ -357,7 +357,7 @@ def _beginning(written: Continued, prompt: Prompt, form: Form) -> int | None:
 
 
 def _form(exchange: Exchange) -> Form | None:
-    """The form of an exchange that is a call of a model; None for others."""
+    """The form of an exchange that is a successful call of a model; None for any other."""
     return of(exchange.path) if exchange.status < _REDIRECTED else None
 
 
@@ -366,7 +366,7 @@ def _call(exchange: Exchange, form: Form, prompt: Prompt | None = None) -> Call:
 
 
 def _frame(prompt: Prompt, management: Management | None) -> dict[str, Any]:
-    """The system prompt and tools of a managed session, whose first prompt is counted before it goes out."""
+    """The system prompt and tools of a new managed session, whose first prompt is counted before it goes out."""
     if management is None:
         return {}
     return {"system": prompt.system, "tools": [*prompt.tools, *tools_of(management, prompt)] or None}
@@ -380,7 +380,7 @@ def _prompt(exchange: Requested | Exchange, form: Form) -> Prompt:
     prompt = form.prompt(exchange.body)
     if prompt.model or not (requested := call(exchange.path)):
         return prompt
-    return msgspec.structs.replace(prompt, model=requested.model)  # Gemini's requests name it there only
+    return msgspec.structs.replace(prompt, model=requested.model)  # Gemini's requests name it only there
 
 
 def _reply(exchange: Exchange, form: Form) -> Reply | None:
@@ -392,7 +392,7 @@ def _reply(exchange: Exchange, form: Form) -> Reply | None:
 
 
 def _stored(store: Store, name: str, scope: str) -> StoredSession:
-    """The session, in that scope, begun if there is none."""
+    """The session, in that scope, which is created if missing."""
     if scope not in store.tips(name):
         with StoredSession.open(store, name, MAIN) as stored:
             stored.begin_empty(scope)
@@ -400,7 +400,7 @@ def _stored(store: Store, name: str, scope: str) -> StoredSession:
 
 
 def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
-    """From here on the scope is recorded on the wire; the client's own recording is no longer read."""
+    """Has the scope recorded on the wire from here on; the client's own recording is no longer read."""
     sources = {scope: store.reader.meta(tip).source for scope, tip in store.tips(name).items()}
     scope = next((scope for scope, source in sources.items() if source and source.id == conversation), MAIN)
     with StoredSession.open(store, name, scope) as stored:
@@ -410,7 +410,7 @@ def _take_over(store: Store, name: str, client: str, conversation: str) -> None:
 
 
 def _changed(store: Store, tips: Mapping[str, str]) -> int:
-    """When the newest of these commits was made."""
+    """The time of the newest of these commits, in seconds since 1970; 0 if there is none."""
     return max((store.commit(tip).commit_time for tip in tips.values()), default=0)
 
 

@@ -1,6 +1,6 @@
 """Notes beside a store, for a person and a recorder: why something was not recorded, and whether managing is paused.
 
-They are not inside the store, which may itself be the reason.
+They are outside the store, which may itself be the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ctxvc.core.display import one_line
 from ctxvc.errors import CtxvcError
 from ctxvc.store.trust import identity
 
-#: What the reason begins with where a request was recorded, but went out as the client sent it.
+#: The prefix of a reason if a request was recorded but went out as the client sent it.
 UNMANAGED = "sent unchanged, ignoring the budget: "
 _FOLDER = "wire"
 _LONGEST = 500
@@ -22,12 +22,12 @@ _PAUSED = ".paused"
 
 
 def sentence(reason: str) -> str:
-    """A sentence that says what was not recorded, and why."""
+    """A sentence on what was not recorded, or not managed, and why."""
     return reason if reason.startswith(UNMANAGED) else f"forwarded but not recorded: {reason}"
 
 
 def report(store: Path, reason: str) -> None:
-    """Keeps the reason. Never fails: the disk may be full."""
+    """Saves the reason. Never fails: the disk may be full."""
     with suppress(CtxvcError, OSError):
         path = _path(store, make=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -44,7 +44,7 @@ def reported(store: Path) -> str:
 
 
 def forget(store: Path) -> None:
-    """Removes the reason; the next exchange shows whether it still holds."""
+    """Removes the reason; the next exchange shows whether it still applies."""
     with suppress(CtxvcError, OSError):
         _path(store).unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ import pytest
 
 from ctxvc.session.session import Session
 from tests.conftest import Copied
-from tests.making.bursts import _turns_of_a_burst  # noqa: F401 - pytest finds it here
+from tests.making.bursts import _turns_of_a_burst, _verbs_of_a_burst  # noqa: F401 - pytest finds them here
 
 from .building import opened, plain
 

@@ -166,7 +166,10 @@ def test_a_reply_that_calls_waits_for_results(adapter: Adapter) -> None:
     assert Judge().check(adapter.request()) == []
 
 
-def test_a_call_that_is_handled_twice_acts_once(adapter: Adapter) -> None:
+def test_a_call_that_is_handled_twice_acts_once_and_one_that_no_reply_made_never(adapter: Adapter) -> None:
+    with pytest.raises(BadInput, match="waiting for a result"):
+        adapter.handle(call("scope", name="aside", note="look"))
+    assert adapter.session.scopes() == ["main"]
     reply = ended(adapter, said([call("note", text="once")]))
     (note,) = reply.calls
     first = adapter.handle(note)
@@ -279,18 +282,6 @@ def test_the_same_reply_recorded_again_adds_nothing(adapter: Adapter) -> None:
         adapter.results([ran(call) for call in reply.calls])
         assert loop(adapter, client).text == "Done."
         nothing_rejected(api)
-
-
-def test_a_call_that_no_reply_made_and_one_that_is_answered_already_do_nothing(adapter: Adapter) -> None:
-    aside = call("scope", name="aside", note="look")
-    with pytest.raises(BadInput, match="waiting for a result"):
-        adapter.handle(aside)
-    assert adapter.session.scopes() == ["main"]
-    reply = ended(adapter, said([call("note", text="one")]))
-    adapter.results([adapter.handle(call) or ran(call) for call in reply.calls])
-    with pytest.raises(BadInput, match="waiting for a result"):
-        adapter.handle(reply.calls[0])
-    assert [note.text for note in adapter.session.notes()] == ["one"]
 
 
 def test_replies_that_always_end_too_early_are_asked_for_a_few_times_and_no_more(adapter: Adapter) -> None:
@@ -584,22 +575,6 @@ def test_results_may_come_one_by_one_and_each_counts_once(adapter: Adapter) -> N
 
 
 # --- many at once
-
-
-def test_calls_that_are_handled_by_many_threads_at_once_are_each_done_once(adapter: Adapter) -> None:
-    asked = [call("note", text=f"Note {number}.") for number in range(12)]
-    asked += [call("search", pattern="tests"), call("notes"), call("scope", name="a", note="x")]
-    asked += [call("scope", name="b", note="x")]
-    reply = ended(adapter, said(asked))
-    with ThreadPoolExecutor(8) as threads:
-        results = list(threads.map(adapter.handle, reply.calls))
-    assert all(results)
-    adapter.results([result for result in results if result])
-    session = adapter.session
-    assert sorted(note.text for note in session.notes("main"))[:12] == sorted(f"Note {number}." for number in range(12))
-    assert sum("is_error" in result for result in results if result) == 1
-    assert session.scope in ("a", "b")
-    assert Judge().check(adapter.request()) == []
 
 
 def test_tasks_on_one_adapter_wait_for_each_other_and_leave_the_loop_free(session: Session) -> None:

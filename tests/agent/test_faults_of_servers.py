@@ -18,7 +18,8 @@ from ctxvc.session.proof import check_prompts
 from ctxvc.session.session import Session
 from ctxvc.store.read import operations
 from ctxvc.store.store import Store
-from tests.making.provider import WORDS, damages
+from tests.conftest import Copied
+from tests.making.provider import WORDS, damages, plain
 from tests.messages_api import Judge
 
 from .servers import DIALECTS, FAULTS, OVERFLOWS, WINDOW, Answer, Dialect, Fault, Loopback, Writer, serving
@@ -114,9 +115,18 @@ def in_one_line(message: str, part: str) -> None:
         assert sign not in message
 
 
+def filled(folder: Path) -> None:
+    """A run whose prompt is larger than the window that an overflow names."""
+    with begun(folder) as session:
+        for number in range(12):
+            asks = {"type": "tool_use", "id": f"t{number}", "name": "bash", "input": {"command": "x"}}
+            gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 120}
+            session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
+
+
 @pytest.mark.parametrize("overflow", OVERFLOWS, ids=[f"{row['server']}-{at}" for at, row in enumerate(OVERFLOWS)])
 def test_room_is_made_to_the_window_that_an_overflow_names(
-    tmp_path: Path, server: Loopback, model: Anthropic, overflow: Mapping[str, Any]
+    tmp_path: Path, copied: Copied, server: Loopback, model: Anthropic, overflow: Mapping[str, Any]
 ) -> None:
     writer = Writer(DIALECTS[0])
     answer = writer.whole(overflow["body"])
@@ -125,11 +135,7 @@ def test_room_is_made_to_the_window_that_an_overflow_names(
         writer.stream(writer.message({"type": "text", "text": "Done."})),
     ]
     server.bodies.clear()
-    with begun(tmp_path) as session:
-        for number in range(12):
-            asks = {"type": "tool_use", "id": f"t{number}", "name": "bash", "input": {"command": "x"}}
-            gives = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"{number} {WORDS}" * 120}
-            session.append({"role": "assistant", "content": [asks]}, {"role": "user", "content": [gives]})
+    with plain(Session.open(copied(filled, tmp_path) / ".ctxvc", "run-1"), (1_500, 0)) as session:
         before = session.used()
         assert before > WINDOW
         setup = run.Setup(model=model, hands=Hands(), watcher=Eyes())  # type: ignore[arg-type]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ LARGE: Mapping[str, bytes] = {
 
 @dataclass(frozen=True)
 class After:
-    """What a run left: the ledger, without what holds the result, and the next prompt."""
+    """What a run left: the ledger, without what holds the results, and the next prompt."""
 
     rows: list[Row]
     groups: Mapping[str, Group]
@@ -59,17 +60,20 @@ class After:
     bodies: list[bytes]
 
 
-def after(folder: Path, data: bytes, *, policy: str) -> After:
-    """A run that prints a file, reads it and searches it, and says what it found; then the human goes on."""
+def after(folder: Path, texts: Sequence[bytes], *, policy: str) -> After:
+    """A run that prints files, reads and searches them, and says what it found; then the human goes on."""
     folder.mkdir()
-    with begun(folder, window=90_000, policy=policy) as session:  # room for a dashboard that folds nothing
+    files = [f"a{number}.txt" for number in range(len(texts))]
+    with begun(folder, window=180_000, policy=policy) as session:  # room for a dashboard that folds nothing
         (folder / "project" / "b.txt").write_text("a neighbour\n")
-        (folder / "project" / "a.txt").write_bytes(data)
+        for file, text in zip(files, texts, strict=True):
+            (folder / "project" / file).write_bytes(text)
+        neighbour = call("bash", command="cat b.txt")
         replies = script(
-            [call("bash", command="cat b.txt"), call("bash", command="cat a.txt"), call("bash", command="cat b.txt")],
-            [call("read_file", path="a.txt"), call("read_file", path="b.txt")],
-            [call("search_files", pattern="a.*", path="a.txt"), call("list_files")],
-            "Both were looked at.",
+            [neighbour, *(call("bash", command=f"cat {file}") for file in files), neighbour],
+            [*(call("read_file", path=file) for file in files), call("read_file", path="b.txt")],
+            [*(call("search_files", pattern="a.*", path=file) for file in files), call("list_files")],
+            "All were looked at.",
             "And again.",
         )
         with serve(replies) as api:
@@ -78,8 +82,9 @@ def after(folder: Path, data: bytes, *, policy: str) -> After:
             assert {call.status for call in api.calls} == {200}
             messages = api.bodies[-1]["messages"]
         rows = list(session.ledger().rows())
-        about = {row.id for row in rows if row.kind == "tool_use" and b"a.txt" in session.body(row.id)}
+        about = {row.id for row in rows if row.kind == "tool_use" and re.search(rb"a\d\.txt", session.body(row.id))}
         own = [row for row in rows if row.kind == "tool_result" and row.parent in about]
+        assert len(own) == 3 * len(texts)
         return After(
             rows=[_bare(row) for row in rows if row not in own],
             groups=session.ledger().groups,
@@ -120,33 +125,35 @@ def _without(message: Block, own: Mapping[str, str]) -> Any:
     return {**message, "content": made}
 
 
-def nothing_else_changed(left: After, harmless: After, data: bytes) -> None:
-    assert left.rows == harmless.rows
-    assert left.groups == harmless.groups == {}
-    assert left.meta == harmless.meta
-    assert left.messages == harmless.messages
-    assert [row.id for row in left.own] == [row.id for row in harmless.own]
-    assert left.bodies[0] == (data or b"[no output]")
-
-
 @pytest.fixture(scope="module")
-def harmless(tmp_path_factory: pytest.TempPathFactory) -> After:
-    return after(tmp_path_factory.mktemp("harmless") / "run", HARMLESS, policy="self_managed")
+def harmless(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], After]:
+    """What runs of harmless texts leave, by their policy."""
+    return cache(lambda policy: after(tmp_path_factory.mktemp("harmless") / "run", [HARMLESS] * 3, policy=policy))
 
 
-@pytest.fixture(scope="module")
-def harmless_without_board(tmp_path_factory: pytest.TempPathFactory) -> After:
-    return after(tmp_path_factory.mktemp("harmless") / "run", HARMLESS, policy="self_managed:dashboard=off")
+def threes(texts: Mapping[str, bytes]) -> list[list[str]]:
+    names = list(texts)
+    return [names[first : first + 3] for first in range(0, len(names), 3)]
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_result_changes_nothing_but_its_own_block(tmp_path: Path, harmless: After, what: str) -> None:
-    nothing_else_changed(after(tmp_path / "run", HOSTILE[what], policy="self_managed"), harmless, HOSTILE[what])
-
-
-@pytest.mark.parametrize("what", LARGE)
-def test_a_result_of_any_size_changes_nothing_but_its_own_block(
-    tmp_path: Path, harmless_without_board: After, what: str
+@pytest.mark.parametrize(
+    ("policy", "texts"),
+    [
+        *(("self_managed", names) for names in threes(HOSTILE)),
+        *(("self_managed:dashboard=off", names) for names in threes(LARGE)),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, list) else "",
+)
+def test_hostile_results_of_any_size_change_nothing_but_their_own_blocks(
+    tmp_path: Path, harmless: Callable[[str], After], policy: str, texts: list[str]
 ) -> None:
-    left = after(tmp_path / "run", LARGE[what], policy="self_managed:dashboard=off")
-    nothing_else_changed(left, harmless_without_board, LARGE[what])
+    given = [{**HOSTILE, **LARGE}[name] for name in texts]
+    left = after(tmp_path / "run", given, policy=policy)
+    others = harmless(policy)
+
+    assert left.rows == others.rows
+    assert left.groups == others.groups == {}
+    assert left.meta == others.meta
+    assert left.messages == others.messages
+    assert [row.id for row in left.own] == [row.id for row in others.own]
+    assert left.bodies[: len(given)] == [text or b"[no output]" for text in given]

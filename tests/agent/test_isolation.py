@@ -200,13 +200,14 @@ def test_the_process_itself_carries_the_key_in_its_memory_only_and_the_provider_
 
 def test_a_command_gets_what_a_person_names_and_never_a_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = [bash("env | sort"), {"content": "Done."}]
-    ran(
-        folder, "--env", "JAVA_HOME", script=script, JAVA_HOME="/opt/java", SSH_AUTH_SOCK="/x", https_proxy="http://p:1"
-    )
+    given = {"JAVA_HOME": "/opt/java", "SSH_AUTH_SOCK": "/x", "https_proxy": "http://p:1", "MY_TOKEN": KEY}
+    for name in os.environ.keys() - {"PATH", "HOME"}:
+        monkeypatch.delenv(name)
+    for name, value in {**given, "ANTHROPIC_API_KEY": KEY}.items():
+        monkeypatch.setenv(name, value)
+    assert ran_here(folder, "do it", "--yes", "--env", "JAVA_HOME", script=script)[0] == 0
     names = {line.partition("=")[0] for line in outputs(folder)[0].splitlines()}
     assert names - {"PWD", "SHLVL", "_", "LC_CTYPE"} == {"PATH", "HOME", "JAVA_HOME", "https_proxy"}
-    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    monkeypatch.setenv("MY_TOKEN", KEY)
     for name, why in (
         ("ANTHROPIC_API_KEY", "it is a key"),
         ("MY_TOKEN", "the value of ANTHROPIC_API_KEY"),
@@ -359,16 +360,20 @@ def test_a_run_in_a_sandbox_that_is_killed_leaves_nothing(folder: Path) -> None:
     until_gone(mark)
 
 
-def test_without_bubblewrap_a_sandbox_is_refused_and_nothing_is_run(folder: Path, tmp_path: Path) -> None:
+def test_without_bubblewrap_a_sandbox_is_refused_and_nothing_is_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("git", "sh"):
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
     script = [bash("touch made"), {"content": "Done."}]
-    err = ran(folder, "--sandbox", script=script, code=1, PATH=str(tmp_path / "bin"))
-    assert "--sandbox needs bubblewrap" in err
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    code, _, err = ran_here(folder, "do it", "--yes", "--sandbox", script=script)
+    assert (code, "--sandbox needs bubblewrap" in err) == (1, True)
     assert not (folder / "made").exists()
     assert not (folder / ".ctxvc").exists()
-    assert "requires --sandbox" in ran(folder, "--network", script=script, code=2)
+    code, _, err = ran_here(folder, "do it", "--yes", "--network", script=script)
+    assert (code, "requires --sandbox" in err) == (2, True)
 
 
 @linux_only

@@ -91,7 +91,8 @@ def lived(session: Session, api: MessagesApi, place: Path) -> None:
         assert not damages(store)
 
 
-@pytest.mark.parametrize("ask", [whole, pytest.param(streamed, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ask", [whole, streamed])
 def test_a_life_of_forty_steps_is_never_rejected(place: Path, ask: Callable[..., object]) -> None:
     session = opened(place)
     adapter = Adapter(session)

@@ -69,7 +69,7 @@ def go(session: Session, model: Local, lines: int = 60, **limits: Any) -> loop.E
 @pytest.mark.parametrize(("a", "b", "lines"), [(900, 0, 200), (1_600, 400, 20), (1_900, 200, 60)])
 def test_no_prompt_is_larger_than_the_window_of_a_local_model(tmp_path: Path, a: int, b: int, lines: int) -> None:
     """It would cut the oldest part in silence."""
-    model = Local(steps(24), a=a, b=b)
+    model = Local(steps(16), a=a, b=b)
     with opened(tmp_path) as session:
         assert go(session, model, lines).why in ("said", "full")
         assert len(model.sizes) > 10
@@ -80,7 +80,7 @@ def test_no_prompt_is_larger_than_the_window_of_a_local_model(tmp_path: Path, a:
     with Session.open(tmp_path / ".ctxvc", "run-1") as again:
         assert again.ledger().meta.calibration == line, "it is in the session"
         again.append({"role": "user", "content": "And once more."})
-        model = Local(steps(6), a=a, b=b)
+        model = Local(steps(4), a=a, b=b)
         go(again, model, lines)
         assert max(model.sizes) <= WINDOW - RESERVE
 

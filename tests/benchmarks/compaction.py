@@ -23,6 +23,7 @@ from typing import Any
 from ctxvc.claude_code import compaction, requests
 from ctxvc.claude_code.requests import Request
 from ctxvc.core.plan import payoff
+from ctxvc.core.plan.timing import USUAL
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
@@ -152,11 +153,9 @@ def main() -> None:
     print("| ---: | --- | ---: | ---: | ---: |")
     for before, after in sizes:
         for cold in (False, True):
-            costs = (
-                payoff.lossless(after),
-                payoff.summarised(before, cold=cold),
-                payoff.alone(before, cold=cold),
-            )
+            writing = before * (USUAL.write_price - USUAL.read_price) if cold else 0.0
+            alone = before * USUAL.read_price * payoff.CALLS
+            costs = (payoff.lossless(after), payoff.summarised(before) + writing, alone + writing)
             print(
                 f"| {before:,} | {'cold' if cold else 'warm'} | " + " | ".join(f"{cost:,.0f}" for cost in costs) + " |"
             )

@@ -14,7 +14,7 @@ import pytest
 
 from ctxvc.claude_code import compaction, compaction_desk
 from ctxvc.claude_code.compaction import Choice
-from ctxvc.cli.hosts.compaction import line
+from ctxvc.cli.hosts import line
 from ctxvc.policies.default import Default
 from ctxvc.recording import log, places
 from ctxvc.session.session import Session

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ctxvc.cli.main import cli
 from ctxvc.core.hosts import tools
 from ctxvc.core.ledger import wire
 from ctxvc.core.prompt.sanitise import sendable
@@ -19,7 +22,7 @@ from ctxvc.session.session import Session
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
-from tests.cli.conftest import Run, Serving, printed
+from tests.cli.conftest import Run, Serving
 from tests.conftest import Copied
 from tests.exporters.arrival import compared, of_pieces, of_request
 from tests.making.processes import KILLED, dies_at_a_record, ended
@@ -152,17 +155,22 @@ def test_the_run_is_found_by_its_scope_whatever_is_current(run: Run, serving: Se
     assert len(at(place, "run-1").ledger) > len(at(place, "run-2").ledger)
 
 
-def test_it_runs_at_once_with_the_task_that_comes_in(place: Path, run: Run, serving: Serving) -> None:
-    session = {"content": "Done before."}
-    asked = [{"role": "user", "content": "look"}, {"role": "assistant", "content": session["content"]}]
+def test_it_runs_at_once_with_the_task_that_comes_in(
+    place: Path, run: Run, serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [{"role": "user", "content": "look"}, {"role": "assistant", "content": "Done before."}]
     (place / "asked.json").write_text(json.dumps({"model": MODEL, "messages": asked}))
     assert run("import", "--final", place / "asked.json", folder=place).exit_code == 0
+    became: list[list[str]] = []
+    monkeypatch.chdir(place)  # and back: it goes there
+    monkeypatch.setattr("os.execve", lambda _program, argv, _env: became.append(argv))
+    assert run("continue", "--in", "run", "--run", folder=place).exit_code == 0
+    ((python, *program, command, option, address, task),) = became
+    assert (python, program, command, option) == (sys.executable, ["-m", "ctxvc"], "run", "--resume")
     with serving(script("Then this.")) as api:
-        code, out, err = printed(
-            "-m", "ctxvc", "continue", "--in", "run", "--run", folder=place, stdin="do the rest\n",
-            env={"ANTHROPIC_BASE_URL": api.url, "ANTHROPIC_API_KEY": "x"},
-        )  # fmt: skip
-        assert (code, "Then this." in out) == (0, True), err
+        words = ["-C", str(place), command, option, address, task, "--yes"]
+        ended = CliRunner().invoke(cli, words, input="do the rest\n")
+        assert (ended.exit_code, "Then this." in ended.stdout) == (0, True), ended.stderr
         assert "do the rest" in json.dumps(api.bodies[0]["messages"][-1])
 
 

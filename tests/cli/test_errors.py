@@ -130,9 +130,15 @@ def test_damage_ends_with_3_and_names_the_block(run: Run, project: Path) -> None
     assert run("verify", folder=project).exit_code == 3
 
 
-@pytest.mark.parametrize("lost", ["body", "ledger"])
-@pytest.mark.parametrize("search", [["login"], ["login", "--rank"]], ids=" ".join)
-@pytest.mark.parametrize("current", ["whole", "damaged"])
+@pytest.mark.parametrize(
+    ("lost", "search", "current"),
+    [
+        ("body", ["login"], "whole"),
+        ("ledger", ["login"], "damaged"),
+        ("body", ["login", "--rank"], "damaged"),
+        ("ledger", ["login", "--rank"], "whole"),
+    ],
+)
 def test_a_search_lists_what_is_whole_beside_what_is_damaged(
     lost: str, search: list[str], current: str, run: Run, project: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ctxvc.claude_code.compaction import Outcome
 from ctxvc.cli import hook_entry
-from ctxvc.cli.hosts.compaction import choice, line
+from ctxvc.cli.hosts import choice, line
 from ctxvc.errors import BadSettings
 from ctxvc.policies.layered import Layered
 

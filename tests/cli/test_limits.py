@@ -12,7 +12,6 @@ from ctxvc.core.ledger.wire import text_part
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read.commit_reader import Reader
 from ctxvc.store.store import Store, create
-from tests.benchmarks import limits
 from tests.benchmarks.limits import SESSION, store_of_scopes
 from tests.cli.conftest import Run
 
@@ -140,34 +139,3 @@ def test_reading_out_by_a_pattern_has_an_end_too(tmp_path: Path, run: Run) -> No
             session.append(Message(role="user", parts=(text_part(lines, "user", "human"),)))
     result = run("recover", "B1", "--grep", CATASTROPHE, "--timeout", "0.3", folder=tmp_path)
     assert result.exit_code == 1 and "the search was stopped after 0.3 s" in result.stderr
-
-
-# --- campaigns: minutes
-
-
-@pytest.mark.faults
-def test_hostile_text_is_searched_for_secrets_at_half_the_speed_of_recordings() -> None:
-    ratios = {figure.what: figure.ratio for figure in limits.scanner_figures() if figure.target and figure.ratio}
-    assert len(ratios) >= 6
-    assert not {what: ratio for what, ratio in ratios.items() if ratio < 0.5}
-
-
-@pytest.mark.faults
-def test_a_slow_pattern_over_50000_blocks_ends_in_time(tmp_path: Path) -> None:
-    ten, two = limits.pattern_figures(tmp_path)
-    assert ten.value < 10 + 2  # to start, to open the store and to print
-    assert two.value < 2 + 2
-
-
-@pytest.mark.faults
-def test_ten_thousand_scopes_are_listed_within_seconds(tmp_path: Path) -> None:
-    figures = {figure.what: figure.value for figure in limits.scope_figures(tmp_path)}
-    assert figures["scopes, 1,000 of them"] < 2
-    assert figures["scopes, 10,000 of them"] < 20
-    assert max(figures.values()) < 20
-
-
-@pytest.mark.faults
-def test_a_million_blocks_and_a_line_of_64_mb_get_their_answers(tmp_path: Path) -> None:
-    figures = list(limits.giant_figures(tmp_path))
-    assert len(figures) == 10

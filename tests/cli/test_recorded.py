@@ -86,19 +86,19 @@ def test_the_recordings_are_small_and_of_known_origin() -> None:
         assert f"`recorded/{path.name}`" in text
 
 
-@pytest.mark.parametrize(("host", "width"), [*((host, 80) for host in HOSTS), (HOSTS[0], 120)])
+@pytest.mark.parametrize("host", HOSTS)
 def test_what_a_terminal_shows(
-    host: str, width: int, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config,
+    host: str, imported: Path, on_screen: Run, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config,
     utc: None,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("ctxvc.cli.output.time.time", lambda: NOW)
     parts = []
     for look in LOOKS:
-        result = on_screen("--session", host, *look.split(), folder=imported, width=width)
+        result = on_screen("--session", host, *look.split(), folder=imported, width=80)
         parts.append(f"$ ctxvc {look}\n{COLOUR.sub('', result.output)}--- exit {result.exit_code}\n\n")
     commits = git(imported / FOLDER, "rev-list", "--all").split()
     text = _without_ids("".join(parts).replace(str(imported), "PROJECT"), commits)
-    golden = GOLDEN / f"{host}-{width}.txt"
+    golden = GOLDEN / f"{host}-80.txt"
     if pytestconfig.getoption("--update-golden", default=False):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(text)

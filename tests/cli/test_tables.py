@@ -184,3 +184,8 @@ def test_an_item_takes_the_attributes_of_its_source_but_for_its_own() -> None:
     assert struct_of(Fruit, source, size="2") == Fruit(name="fig", commit=["a", "b"], size="2")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="commit"):
         struct_of(Fruit, SimpleNamespace(name="fig"), size="2")
+
+
+def test_of_several_sources_the_first_that_has_a_field_gives_it() -> None:
+    first, second = SimpleNamespace(name="fig"), SimpleNamespace(name="pear", size="3")
+    assert struct_of(Fruit, first, second, commit="c") == Fruit(name="fig", commit="c", size="3")

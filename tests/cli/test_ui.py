@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -150,26 +151,25 @@ def test_a_list_that_takes_too_long_comes_in_parts(
     assert sum(one["blocks"] for one in again["sessions"]) == sum(one["blocks"] for one in answers[2]["sessions"]) + 1
 
 
-def test_a_running_session_is_followed_within_a_second(browser: Browser, project: Path) -> None:
+def test_a_running_session_is_followed_within_a_second(
+    browser: Browser, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser.open()
     blocks = browser.ask("/api/report?session=demo").json["blocks"]["n"]
     first = browser.ask("/api/events?session=demo&x=1", **{"Last-Event-ID": "an older state"})
     state = next(line[4:] for line in first.body.decode().splitlines() if line.startswith("id: "))
-    news: list[tuple[Answer, float]] = []
+    pauses: list[float] = []
 
-    def wait() -> None:
-        news.append((browser.ask("/api/events?session=demo", **{"Last-Event-ID": state}), time.monotonic()))
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            with Store(project / FOLDER) as store, StoredSession.open(store, "demo") as stored:
+                stored.append(Message(role="user", parts=(text_part("one more", "user", "human"),)))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.5)
-    with Store(project / FOLDER) as store, StoredSession.open(store, "demo") as stored:
-        stored.append(Message(role="user", parts=(text_part("one more", "user", "human"),)))
-        appended = time.monotonic()
-        thread.join()
-    (answer, came), *_ = news
+    monkeypatch.setattr("ctxvc.cli.page.live.time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    answer = browser.ask("/api/events?session=demo", **{"Last-Event-ID": state})
     assert b"event: changed" in answer.body and answer.headers["content-type"] == "text/event-stream"
-    assert came - appended < 1.0
+    assert len(pauses) == 2 and max(pauses) < 1
     assert browser.ask("/api/report?session=demo").json["blocks"]["n"] == blocks + 1
 
 

@@ -528,5 +528,3 @@ def test_protected_are_the_latest_step_what_was_asked_and_instructions() -> None
         ]
     )
     assert protected.protected(named) == {"B1", "B3", "B8", "B9", "B10", "B11"}
-    assert protected.protected(named, names=["MY-CLAUDE.md"]) == {"B1", "B5", "B9", "B10", "B11"}
-    assert protected.protected(named, names=[]) == {"B1", "B9", "B10", "B11"}

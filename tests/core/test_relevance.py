@@ -81,4 +81,5 @@ def test_the_words_that_tell_texts_apart_are_rare_and_long() -> None:
     texts = ["the tests need a database", "the tests need a tenant", "the tests", "tests of the key"]
     assert [term.text for term in relevance.telling("Which tests need the tenant?", texts)] == ["tenant", "need"]
     assert [term.text for term in relevance.telling("tests of the zebra", texts[:1])] == ["tests"]
-    assert len(relevance.telling(" ".join(f"word{number}" for number in range(40)), ["word1 word2"], 1)) == 1
+    words = " ".join(f"word{number}" for number in range(40))
+    assert len(relevance.telling(words, [words])) == relevance.MOST_TERMS

@@ -336,19 +336,17 @@ def refused(store: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "what"),
-    [("ctxvc.format", "3", "format 3"), ("extensions.partialclone", "origin", "extension|not supported")],
+    ("words", "what"),
+    [
+        (["ctxvc.format", "3"], "format 3"),
+        (["extensions.partialclone", "origin"], "extension|not supported"),
+        (["--unset", "ctxvc.format"], "not a ctxvc store"),
+    ],
 )
-def test_a_store_of_another_kind_is_refused(small: Store, setting: str, value: str, what: str) -> None:
-    program.run(small.path, "config", setting, value)
+def test_a_store_of_another_kind_is_refused(small: Store, words: list[str], what: str) -> None:
+    program.run(small.path, "config", *words)
 
     refused(small.path, what)
-
-
-def test_a_plain_repository_is_no_store(small: Store) -> None:
-    program.run(small.path, "config", "--unset", "ctxvc.format")
-
-    refused(small.path, "not a ctxvc store")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.cli.options.policy_option import parsed
+from ctxvc.cli.options.policy_and_model import parsed
 from ctxvc.errors import BadInput
 from ctxvc.policies import POLICIES
 from tests.policies.laws import check, drive

@@ -52,7 +52,12 @@ def imported(importer: Any, value: Any) -> Prompt:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "file.json"
         path.write_text(json.dumps(value))
-        return prompt(importer.events(Recording(path)))
+        return prompt(events_of(importer, path))
+
+
+def events_of(importer: Any, path: Path) -> Iterable[Event]:
+    """The events of a file's first conversation."""
+    return next(importer.IMPORTER.conversations(Recording(path)))[1]
 
 
 def openai_chat_request(prompt: Prompt) -> dict[str, Any]:
@@ -225,7 +230,7 @@ def test_either_form_can_be_written_as_the_other(ours: list[dict[str, Any]], the
 def test_a_request_comes_back_without_its_cache_marks():
     source = read(DATA / "anthropic" / "request.json")
 
-    written = formats.anthropic(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
+    written = formats.anthropic(prompt(events_of(anthropic_messages, DATA / "anthropic" / "request.json")))
 
     assert written["messages"] == formats.normalise_anthropic(source["messages"])
     assert written["model"] == source["model"]
@@ -290,7 +295,7 @@ def test_the_openai_normal_form_joins_instructions_and_drops_what_says_nothing()
 def test_an_openai_request_comes_back_whole():
     source = read(DATA / "openai-chat" / "request.json")
 
-    written = openai_chat_request(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = openai_chat_request(prompt(events_of(openai_chat, DATA / "openai-chat" / "request.json")))
 
     assert written["messages"] == chat_writer.normalised(source["messages"])
     assert written["tools"] == source["tools"]
@@ -301,7 +306,7 @@ def test_an_openai_request_comes_back_whole():
 
 
 def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_path: Path):
-    source = prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json")))
+    source = prompt(events_of(openai_chat, DATA / "openai-chat" / "request.json"))
     stubbed = [
         msgspec.structs.replace(piece, body=b"stub", extra={}) if piece.kind == "tool_result" else piece
         for piece in source.pieces
@@ -320,7 +325,7 @@ def test_the_stub_of_a_result_answers_its_call_by_the_id_that_is_written(tmp_pat
 
 
 def test_an_anthropic_request_as_chat_completions():
-    written = openai_chat_request(prompt(anthropic_messages.events(Recording(DATA / "anthropic" / "request.json"))))
+    written = openai_chat_request(prompt(events_of(anthropic_messages, DATA / "anthropic" / "request.json")))
 
     image = next(item for item in written["messages"][2]["content"] if item["type"] == "image_url")
     assert image["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
@@ -347,7 +352,7 @@ def test_an_anthropic_request_as_chat_completions():
 
 
 def test_an_openai_request_as_messages_leaves_out_what_only_openai_has():
-    written = formats.anthropic(prompt(openai_chat.events(Recording(DATA / "openai-chat" / "request.json"))))
+    written = formats.anthropic(prompt(events_of(openai_chat, DATA / "openai-chat" / "request.json")))
 
     kinds = [[item["type"] for item in one["content"]] for one in written["messages"]]
     assert kinds[0] == ["text", "image", "image"]
@@ -383,7 +388,7 @@ def validated(messages: list[dict[str, Any]]) -> None:
     ],
 )
 def test_what_is_written_is_what_the_sdk_takes(importer: Any, path: str):
-    written = formats.anthropic(prompt(importer.events(Recording(DATA / path))))
+    written = formats.anthropic(prompt(events_of(importer, DATA / path)))
 
     validated(written["messages"])
     assert {"type": "text", "text": ""} not in [item for one in written["messages"] for item in one["content"]]
@@ -426,7 +431,7 @@ def test_a_real_trajectory_comes_back(path: Path):
         system += messages.pop(0)["content"]
 
     assert trajectory.sniff(Recording(path).head())
-    written = formats.anthropic(prompt(trajectory.events(Recording(path))))
+    written = formats.anthropic(prompt(events_of(trajectory, path)))
     assert written.get("system", []) == system
     assert written["messages"] == formats.normalise_anthropic(messages)
 
@@ -434,11 +439,11 @@ def test_a_real_trajectory_comes_back(path: Path):
 @real
 @pytest.mark.parametrize("path", by_size("trajectories/*.jsonl.gz", 20))
 def test_a_real_trajectory_survives_both_forms(path: Path, tmp_path: Path):
-    source = prompt(trajectory.events(Recording(path)))
+    source = prompt(events_of(trajectory, path))
     for importer, write in ((anthropic_messages, formats.anthropic), (openai_chat, openai_chat_request)):
         file = tmp_path / f"{importer.FORMAT}.json"
         file.write_bytes(formats.dumps(write(source)))
-        assert write(prompt(importer.events(Recording(file)))) == write(source)
+        assert write(prompt(events_of(importer, file))) == write(source)
 
 
 @real
@@ -448,7 +453,7 @@ def test_a_real_log_of_a_call_comes_back(path: Path):
     reply = source["response"]["choices"][0]["message"]
 
     assert openai_chat.sniff(Recording(path).head())
-    written = openai_chat_request(prompt(openai_chat.events(Recording(path))))
+    written = openai_chat_request(prompt(events_of(openai_chat, path)))
     assert written["messages"] == chat_writer.normalised([*source["messages"], reply])
     assert written["tools"] == source["tools"]
 

@@ -13,6 +13,7 @@ from ctxvc import importers
 from ctxvc.exporters.conversation import Conversation, is_shared
 from ctxvc.importers.file import Recording
 from ctxvc.store.store import Store, create
+from tests.conftest import Copied
 from tests.exporters.trips import BOTH_WAYS, CLAUDE_CODE, block, conversation, differences, exported, imported
 from tests.making.project import build
 
@@ -94,10 +95,9 @@ def test_an_export_is_known_by_its_content(store: Store, format: str, tmp_path: 
 
 
 @of_every_format
-def test_a_session_with_everything_in_it_comes_back(tmp_path: Path, format: str) -> None:
+def test_a_session_with_everything_in_it_comes_back(tmp_path: Path, format: str, copied: Copied) -> None:
     """Also stubs, groups, notes, rewinds, and what was recorded to do harm."""
-    build(tmp_path / "project")
-    with Store(tmp_path / "project" / ".ctxvc") as store:
+    with Store(copied(build, tmp_path / "project") / ".ctxvc") as store:
         for session in store.sessions():
             (folder := tmp_path / session).mkdir()
             assert differences(conversation(store, session), format, folder) == []

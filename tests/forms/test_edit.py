@@ -27,7 +27,7 @@ MARK = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 PICTURE = {"type": "base64", "media_type": "image/png", "data": "aGk="}
 SHARED = Path(os.environ.get("CTXVC_TEST_DATA", "/nowhere")) / "trajectories"
-SAMPLE = ("agentv-79*", "deer-flow-21*", "entire-cli-13-34*", "tau-bench-airline-4*", "pi-mono*")
+SAMPLE = ("agentv-4f*", "deer-flow-21*", "entire-cli-13-34*", "tau-bench-airline-4*", "pi-mono*")
 Gist = tuple[object, ...]
 
 

@@ -264,7 +264,7 @@ def at(path: Path, moment: int) -> None:
 def moments() -> list[int]:
     with closing(sqlite3.connect(DATABASE)) as connection:
         (first, last) = connection.execute("SELECT min(time_created), max(time_updated) FROM message").fetchone()
-    return sorted(random.Random(5).sample(range(first, last), 14))
+    return sorted(random.Random(5).sample(range(first, last), 8))
 
 
 def test_a_database_imported_at_random_moments_gives_the_history_of_one_import(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ctxvc.store.log.transaction import AdmittedEntry
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from tests.making.conversation import exchange, human, injected, raw, reply, results
-from tests.making.store import summary
+from tests.making.store import summary, unflushed
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_scope_goes_back_to_where_it_came_from(session: StoredSession) -> None
     assert subjects[-1].startswith("step 2")
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Against all commits' ledgers, read whole."""
@@ -248,11 +248,13 @@ def test_every_change_of_every_block_is_found(tmp_path_factory: pytest.TempPathF
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
         with StoredSession.open(store, "demo") as session:
-            for number in range(16):
-                session.append(*exchange(number))
-                rows = list(session.ledger().rows())
-                for row in chance.sample(rows, min(2, len(rows))) if chance.random() < 0.5 else []:
-                    (archive if row.present else restore)(session, row.id)
+            with unflushed():
+                for number in range(16):
+                    session.append(*exchange(number))
+                    rows = list(session.ledger().rows())
+                    for row in chance.sample(rows, min(2, len(rows))) if chance.random() < 0.5 else []:
+                        (archive if row.present else restore)(session, row.id)
+            session.flush()
             ids = [row.id for row in session.ledger().rows()]
             told = [
                 (touch.commit, touch.id, touch.before, touch.after) for touch in history.touches(session, "main", ids)
@@ -305,20 +307,21 @@ def shown(store: Store, commit: str) -> int:
     return len(outline(revision.at(store, commit).ledger))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_first_prompt_over_a_limit_is_the_first(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     chance = random.Random(seed)
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:
         store.create_session("demo")
         with StoredSession.open(store, "demo") as session:
-            for number in range(14):
-                session.append(injected(f"{number}"), reply(f"answer {number}"))
-                if chance.random() < 0.3:
-                    rows = [row for row in session.ledger().rows() if row.present]
-                    archive(session, *(row.id for row in chance.sample(rows, len(rows) // 2)))
-                if chance.random() < 0.2:
-                    restore(session, *(row.id for row in session.ledger().rows() if not row.present))
+            with unflushed():
+                for number in range(14):
+                    session.append(injected(f"{number}"), reply(f"answer {number}"))
+                    if chance.random() < 0.3:
+                        rows = [row for row in session.ledger().rows() if row.present]
+                        archive(session, *(row.id for row in chance.sample(rows, len(rows) // 2)))
+                    if chance.random() < 0.2:
+                        restore(session, *(row.id for row in session.ledger().rows() if not row.present))
             session.flush()
             commits = list(store.first_parents(session.tip()))[::-1]
         costs = [shown(store, commit) for commit in commits]

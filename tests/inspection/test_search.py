@@ -27,6 +27,7 @@ from ctxvc.store.purge import purge
 from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.store import Store, create
 from tests.making.conversation import human, reply, result, results
+from tests.making.store import unflushed
 
 NOW = 1_800_000_000.0
 ANY = Filters()
@@ -43,8 +44,9 @@ def record(store: Store, session: str, *messages: Message, agent: str = "pi") ->
     if not store.has(session):
         store.create_session(session, source=Source(format=agent, id=session))
     with StoredSession.open(store, session) as opened:
-        for message in messages:
-            opened.append(message, reply("so it is"))
+        with unflushed():
+            for message in messages:
+                opened.append(message, reply("so it is"))
         opened.finish()
 
 
@@ -84,7 +86,7 @@ def test_what_fits_best_comes_first_with_the_line_that_fits(store: Store) -> Non
     assert addresses(store, "log") == [], "a part of a word is no word"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=4, unique=True))
 def test_every_body_is_found_by_each_of_its_words(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     with create(tmp_path_factory.mktemp("any") / ".ctxvc") as store:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ctxvc.claude_code import compaction
 from ctxvc.claude_code.compaction import Choice
-from ctxvc.cli.hosts.compaction import line
+from ctxvc.cli.hosts import line
 from ctxvc.importers.claude_code import FORMAT
 from ctxvc.policies.default import Default
 from ctxvc.recording.files import Follower

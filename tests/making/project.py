@@ -58,7 +58,7 @@ def png(width: int = 56, height: int = 28) -> bytes:
 
 def build(project: Path) -> None:
     """A store with three sessions: `demo`, with everything; `branched`, imported, with scopes; `hostile`."""
-    project.mkdir(parents=True)
+    project.mkdir(parents=True, exist_ok=True)
     with create(project / FOLDER) as store:
         store.now, store.now_iso = lambda: 1772370000, lambda: time(59)
         ingest(store, _branched(), name="branched", final=True)

@@ -91,15 +91,7 @@ def test_what_the_api_takes_has_no_problem(body: dict[str, Any]) -> None:
         ([user(png(8001, 1))], "exceed the maximum of 8000 pixels"),
         ([user(*[png(2001, 1)] * 21)], "exceed the maximum of 2000 pixels"),
         ([user(*[png()] * 601)], "at most 600"),
-    ],
-)  # fmt: skip
-def test_a_message_that_the_api_refuses_is_seen(messages: Any, reason: str) -> None:
-    assert any(reason in problem for problem in problems(request(*messages)))
-
-
-@pytest.mark.parametrize(
-    ("messages", "reason"),
-    [
+        # A call is answered once, at once, and first.
         ([user(), model(use()), user()], "messages.1: `tool_use` ids were found without `tool_result` blocks"),
         ([user(), model(use()), user(), model(), user(result())], "messages.1: `tool_use` ids were found without"),
         ([user(), model(use()), user(), model(), user(result())], "messages.4.content.0: unexpected `tool_use_id`"),
@@ -125,15 +117,7 @@ def test_a_message_that_the_api_refuses_is_seen(messages: Any, reason: str) -> N
         ([user(), model(FOUND, SEARCH), user()], "unexpected `tool_use_id` found in `web_search_tool_result` blocks"),
         ([user(), model(SEARCH), user(), model(FOUND), user()], "unexpected `tool_use_id`"),
         ([user(), model(SEARCH, FOUND, SEARCH, FOUND), user()], "id of its own"),
-    ],
-)
-def test_a_call_that_is_not_answered_once_at_once_and_first_is_seen(messages: Any, reason: str) -> None:
-    assert any(reason in problem for problem in problems(request(*messages)))
-
-
-@pytest.mark.parametrize(
-    ("messages", "reason"),
-    [
+        # A system message is in its place.
         ([system(), user()], "messages.0: role 'system' must follow"),
         ([user(), model(), system(), model(), user()], "messages.2: role 'system' must follow a 'user' message"),
         ([user(), system(), user()], "messages.1: role 'system' must precede an 'assistant' message or end the array"),
@@ -144,8 +128,8 @@ def test_a_call_that_is_not_answered_once_at_once_and_first_is_seen(messages: An
         ([user(), system({"type": "tool_removal"}, words(""))], "non-empty"),
         ([user({"type": "tool_addition"})], "only for a system message"),
     ],
-)
-def test_a_system_message_out_of_its_place_is_seen(messages: Any, reason: str) -> None:
+)  # fmt: skip
+def test_a_message_that_the_api_refuses_is_seen(messages: Any, reason: str) -> None:
     assert any(reason in problem for problem in problems(request(*messages)))
 
 

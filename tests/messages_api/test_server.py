@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from http.client import HTTPConnection
 from inspect import signature
 from typing import Any
 
 import anthropic
-import httpx2
 import pytest
 from anthropic import beta_tool
 
-from tests.messages_api import MODELS, Judge, MessagesApi, Reply, call, catalogue, script, serve, text, thought
+from tests.messages_api import MODELS, Judge, MessagesApi, call, catalogue, script, serve, text, thought
 from tests.messages_api.samples import MODEL, TOOL, request, result, user, words
 from tests.messages_api.script import Refusal, ScriptEnded, endless, overloaded, rate_limited, too_long
 from tests.messages_api.wire import BINDING_BETA, Block
@@ -27,10 +23,6 @@ SHOWN: Block = {"type": "adaptive", "display": "summarized"}
 
 def connected(api: MessagesApi, max_retries: int = 0) -> anthropic.Anthropic:
     return anthropic.Anthropic(api_key="test", base_url=api.url, max_retries=max_retries)
-
-
-def connected_async(api: MessagesApi) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(api_key="test", base_url=api.url, max_retries=0)
 
 
 def tiny(window: int) -> Judge:
@@ -92,18 +84,6 @@ def test_the_events_of_a_stream_come_in_the_order_of_the_api() -> None:
     assert events[-2]["usage"]["output_tokens"] > events[0]["message"]["usage"]["output_tokens"]
 
 
-def test_the_async_client_is_served_as_well() -> None:
-    async def talk(api: MessagesApi) -> list[Block]:
-        async with connected_async(api) as client:
-            messages = [*await asyncio.gather(*[client.messages.create(**HELLO) for _ in range(2)])]
-            async with client.messages.stream(**HELLO) as stream:
-                messages.append(await stream.get_final_message())
-            return [message.content[0].to_dict() for message in messages]
-
-    with serve(endless(["Hi."])) as api:
-        assert asyncio.run(talk(api)) == [text("Hi.")] * 3
-
-
 def loop(client: anthropic.Anthropic, steps: int) -> tuple[list[Any], list[anthropic.types.Message]]:
     """The messages and replies of so many calls of a tool."""
     messages: list[Any] = [user(words("Go on."))]
@@ -115,17 +95,6 @@ def loop(client: anthropic.Anthropic, steps: int) -> tuple[list[Any], list[anthr
         messages += [reply.to_param(), user(*[result(name, content="out " * 200) for name in calls])]
         replies.append(reply)
     return messages, replies
-
-
-def test_a_loop_with_thinking_and_parallel_calls_is_taken_and_read_from_the_cache() -> None:
-    with serve(endless([[thought("hm"), call("sh"), call("sh", all=True)]])) as api, connected(api) as client:
-        _, replies = loop(client, 6)
-
-    usage = [reply.usage for reply in replies]
-    assert all(later.cache_read_input_tokens for later in usage[2:])
-    assert usage[5].cache_read_input_tokens == (usage[4].cache_read_input_tokens or 0) + (
-        usage[4].cache_creation_input_tokens or 0
-    )
 
 
 def test_an_edited_history_is_refused_also_by_counting_and_taken_with_drop_block() -> None:
@@ -212,15 +181,6 @@ def test_a_call_that_is_cut_comes_without_its_input() -> None:
     assert message.content[1].to_dict()["input"] == {}
 
 
-@pytest.mark.parametrize("refusal", [rate_limited, overloaded])
-def test_the_client_comes_back_after_too_many_requests(refusal: Callable[[], Refusal]) -> None:
-    with serve(script(refusal(), "Hi.")) as api, connected(api, max_retries=1) as client:
-        client.messages.create(**HELLO)
-
-    assert [one.status for one in api.calls] == [refusal().status, 200]
-    assert api.calls[1].headers["x-stainless-retry-count"] == "1"
-
-
 @pytest.mark.parametrize(
     ("refusal", "error", "kind"),
     [
@@ -238,41 +198,6 @@ def test_what_goes_wrong_on_purpose_reaches_the_client(
 
     assert (raised.value.type, raised.value.status_code) == (kind, refusal.status)
     assert refusal.headers.items() <= dict(raised.value.response.headers).items()
-
-
-def test_a_stream_may_end_before_its_time_as_if_all_had_been_said() -> None:
-    reply = Reply("word " * 100, cut_after=6)
-    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
-        message = stream.get_final_message()
-
-    assert message.stop_reason is None
-    assert "word " * 100 != message.content[0].to_dict()["text"] != ""
-
-
-def test_a_stream_may_break() -> None:
-    reply = Reply("word " * 100, cut_after=6, broken=True)
-    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
-        with pytest.raises((anthropic.APIConnectionError, httpx2.RemoteProtocolError)):
-            stream.get_final_message()
-
-
-def test_a_stream_may_end_in_an_error() -> None:
-    reply = Reply("word " * 100, cut_after=6, error=overloaded())
-    with serve(script(reply)) as api, connected(api) as client, client.messages.stream(**HELLO) as stream:
-        with pytest.raises(anthropic.APIStatusError) as raised:
-            stream.get_final_message()
-
-    assert raised.value.type == "overloaded_error"
-
-
-def test_a_stream_may_be_slow_and_its_client_may_leave() -> None:
-    started = time.monotonic()
-    with serve(script(Reply("word " * 1000, pause=0.01))) as api, connected(api) as client:
-        with client.messages.stream(**HELLO) as stream:
-            for _, _event in zip(range(5), stream, strict=False):
-                pass
-
-    assert 0.05 <= time.monotonic() - started < 5
 
 
 def test_the_models_are_listed_with_their_windows() -> None:

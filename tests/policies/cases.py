@@ -54,7 +54,7 @@ def survives(policy: Policy) -> list[Rehearsal]:
     """Asserts that both cases hold under the policy, alone and with the guard behind it; what it did in each."""
     rehearsals: list[Rehearsal] = []
     for run, words in ((repair_loop(), CORRECTION), (data_entry(), CONTRACT)):
-        for budget in BUDGETS:
+        for budget in BUDGETS[:2]:  # either conversation fits into the others
             view = run.view(budget)
             rehearsal = rehearse(view, policy.propose(view))
             settled = after(view, rehearsal.after)

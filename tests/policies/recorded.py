@@ -142,7 +142,7 @@ def transcript() -> tuple[Message, ...]:
     """The messages of a recorded Claude Code session, each reply in one: the host writes a line a content block."""
     merged: list[Message] = []
     replies: dict[str, int] = {}  # reply → where it is in `merged`
-    for event in claude_code.own_events(Recording(TRANSCRIPT)):
+    for event in claude_code.events(Recording(TRANSCRIPT)):
         if not isinstance(event, Said) or event.scope:
             continue
         at = replies.setdefault(event.message.reply, len(merged)) if event.message.reply else len(merged)

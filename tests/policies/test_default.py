@@ -275,7 +275,7 @@ def test_the_oldest_stubs_leave_where_words_of_a_human_keep_them_from_being_one_
 
     made = running(*[message for at in range(200) for message in turn(at)], *steps(1))
     budget = made.view(10**6).used // 3
-    for number in range(200, 260):
+    for number in range(200, 230):
         settled(POLICY, made, budget)
         made.append(*turn(number), *steps(1, "short", first=number))
     stubs = [slot for slot in outline(made.ledger) if slot.show == "text" and slot.kind != "tool_result"]

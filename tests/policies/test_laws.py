@@ -81,13 +81,12 @@ def own(files: Sequence[Path], words: str, count: int) -> list[tuple[Path, int]]
 def test_the_laws_hold_on_recorded_runs(words: str) -> None:
     policy = parse(words)
     done = 0
-    files = [file for file in trajectories() if file.stat().st_size < 90_000]  # -m slow takes all
-    for file, number in [*own(sample(), words, 2), *own(files, words, 2)]:
+    for number, file in enumerate(sample()):  # -m slow takes all files
         recorded = run(file)
-        for budget in {BUDGETS[0], BUDGETS[(ALL.index(words) + number) % len(BUDGETS)]}:
-            tried = check(policy, recorded.view(budget), recorded)
-            assert not tried.problems, "something is proposed that is refused"
-            done += bool(tried)
+        budget = BUDGETS[(ALL.index(words) + number) % len(BUDGETS) if number > 1 else 0]
+        tried = check(policy, recorded.view(budget), recorded)
+        assert not tried.problems, "something is proposed that is refused"
+        done += bool(tried)
     assert done or words in IDLE, "the policy did nothing at all"
 
 
@@ -96,7 +95,7 @@ def test_the_laws_hold_on_recorded_runs(words: str) -> None:
 def test_the_laws_hold_all_along_a_run(words: str) -> None:
     files = [file for file in trajectories() if 20_000 < file.stat().st_size < 60_000]
     ((file, _),) = own([*files, *sample()[1:3]], words, 1)
-    played = drive(parse(words), messages(file)[:300], BUDGETS[0], every=12)
+    played = drive(parse(words), messages(file)[:150], BUDGETS[0], every=12)
     assert played.ledger.meta.counters.step
     _fits(played, BUDGETS[0])
 
@@ -143,7 +142,7 @@ def test_the_laws_hold_all_along_many_runs(words: str, budget: int) -> None:
 
 
 @pytest.mark.parametrize("words", (*ALL, *EAGER))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(data=st.data())
 def test_the_laws_hold_on_generated_conversations(words: str, data: st.DataObject) -> None:
     check_generated(parse(words), data)
@@ -157,7 +156,7 @@ def test_the_laws_hold_on_many_generated_conversations(words: str, data: st.Data
     check_generated(parse(words), data)
 
 
-@pytest.mark.parametrize("budget", [4_000, 9_000, 20_000])
+@pytest.mark.parametrize("budget", [4_000, 20_000])
 @every_policy
 def test_a_policy_plans_nothing_that_is_refused(words: str, budget: int) -> None:
     policy = parse(words)
@@ -178,9 +177,7 @@ def recorded_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    "words", ("default", "self_managed", "planned:least=0", "layered", "episodes", "window", *EAGER[-4:])
-)
+@pytest.mark.parametrize("words", ("default", "self_managed", "planned:least=0", "episodes", "window", EAGER[-1]))
 def test_what_left_in_a_store_is_recovered_byte_for_byte_and_all_of_it_comes_back(
     words: str, recorded_store: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxvc.cli.options.policy_option import parsed
+from ctxvc.cli.options.policy_and_model import parsed
 from ctxvc.core.plan import Plan, View
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.plan.timing import CommitDecision

@@ -15,7 +15,6 @@ from ctxvc.core.ledger.ledger import Counters, Ledger, Meta, Row
 from ctxvc.core.plan import Action, Plan, admission
 from ctxvc.core.plan.rehearse import rehearse
 from ctxvc.core.policy import Terms
-from ctxvc.core.prompt import stub
 from ctxvc.core.view import dashboard as view
 from ctxvc.core.view import model_dashboard
 from ctxvc.core.view.view import costs, measure
@@ -87,8 +86,7 @@ class Loop:
         self.run.append(message)
         rows = [row for row in self.run.ledger.rows() if row.number > last]
         words = admission.texts(rows, self.run.bodies)
-        calls = {row.id: stub.arguments(self.run.ledger[row.parent]) for row in rows if row.kind == "tool_result"}
-        admitted = admission.admit(self.run.view(self.budget), rows, words, before, calls)
+        admitted = admission.admit(self.run.view(self.budget), rows, words, before)
         self.run.ledger = self.run.ledger.with_rows(admitted.rows)
         self.log.append("blocked" if admitted.overflow else "register")
 

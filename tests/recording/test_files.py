@@ -405,7 +405,7 @@ def test_a_session_that_was_rewound_often_is_followed_from_anywhere(
     lines = rewound(*back_to)
     path = write(tmp_path / "s.jsonl", *lines)
     taken = []
-    for cut in range(len(COMPACTED) - 2, len(lines) + 1, 2):
+    for cut in range(len(COMPACTED) - 2, len(lines) + 1, 4):
         with create(tmp_path / str(cut) / ".ctxvc") as session:
             look(Follower(session, write(path, *lines[:cut]), "claude-code"))
             look(Follower(session, write(path, *lines), "claude-code"), final=True)
@@ -434,7 +434,7 @@ def test_a_line_that_is_being_written_is_not_there_yet(store: Store, other: Stor
     whole = write(tmp_path / "whole.jsonl", *CONVERSATION).read_bytes()
     path = tmp_path / "s.jsonl"
     follower = Follower(store, path, "claude-code")
-    for size in range(0, len(whole), 97):
+    for size in range(0, len(whole), 397):
         path.write_bytes(whole[:size])
         look(follower)
     path.write_bytes(whole[:-1])  # valid JSON, and still no line

@@ -31,6 +31,7 @@ from typing import Any
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Call, Conversation, Prompt
+from tests.making.conversation import human
 
 PATH = "/srv/app/auth.py"
 LINE = "return compare_digest(user.token, limit)"
@@ -39,10 +40,6 @@ STUB = f"[archived B4@3fa9c1: tool_result of Read, 21 tokens; arguments {PATH}; 
 
 #: Tokens of each block, invented.
 SIZES = (8, 4, 10, 40, *(5, 1) * 5, 6, 30)
-
-
-def human(text: str) -> Message:
-    return Message(role="user", parts=(wire.text_part(text, "user", "human"),))
 
 
 def reply(text: str = "", thinking: str = "", **calls: tuple[str, dict[str, Any]]) -> Message:

@@ -166,7 +166,7 @@ def test_in_memory_an_archive_between_a_request_and_its_reply_is_no_failure() ->
     assert session.ledger()["B5"].state == "archived"
 
 
-@pytest.mark.parametrize("policy", ["default", "planned", "scoped", "layered+episodes"])
+@pytest.mark.parametrize("policy", ["default", "layered+episodes"])
 def test_with_a_store_the_prompts_are_the_same(policy: str, tmp_path: Path) -> None:
     talk = _talk(20)
     talk = Conversation(

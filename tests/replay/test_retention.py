@@ -23,7 +23,8 @@ from ctxvc.replay.measures.retention import (
     wilson,
 )
 from ctxvc.replay.measures.uses import uses
-from tests.replay.login import LINE, PATH, SOURCE, STUB, conversation, everything, human, login, nothing, reply, result
+from tests.making.conversation import human
+from tests.replay.login import LINE, PATH, SOURCE, STUB, conversation, everything, login, nothing, reply, result
 
 LOGIN = login()
 USES = uses(LOGIN, NONE)

@@ -10,7 +10,8 @@ from ctxvc.replay.measures.cut_points import cut_point, cut_points
 from ctxvc.replay.measures.retention import UNMEASURED, Counts, Gauge, Lookup
 from ctxvc.replay.measures.transitions import Difference, Transitions, differences, transitions
 from ctxvc.replay.measures.uses import uses
-from tests.replay.login import LINE, PATH, SIZES, conversation, everything, human, login, nothing, reply
+from tests.making.conversation import human
+from tests.replay.login import LINE, PATH, SIZES, conversation, everything, login, nothing, reply
 
 LOGIN = login()
 USES = uses(LOGIN, NONE)

@@ -13,7 +13,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.replay.conversation import Conversation, conversations_in
 from ctxvc.replay.measures.anchors import NONE, CommonAnchors, reply_anchors, stands_in
 from ctxvc.replay.measures.uses import Use, uses
-from tests.replay.login import LINE, PATH, SOURCE, conversation, human, login, reply, result
+from tests.making.conversation import human
+from tests.replay.login import LINE, PATH, SOURCE, conversation, login, reply, result
 
 
 def test_the_uses_of_a_conversation_are_those_worked_out_on_paper() -> None:

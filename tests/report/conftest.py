@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from ctxvc.agent import run
 from ctxvc.cli.main import cli
-from ctxvc.cli.page.session_page import page_of
+from ctxvc.cli.page.pages import session_page
 from ctxvc.policies import parse
 from ctxvc.recording.files import import_paths
 from ctxvc.report import data
@@ -76,7 +76,7 @@ def paged(project: Path, name: str) -> data.Session:
     with Store(project / FOLDER) as store:
         stored = StoredSession.open(store, name)
         stored.leave()
-        return page_of(stored, Meter(store, stored.ledger().meta.tokenizer))
+        return session_page(stored, Meter(store, stored.ledger().meta.tokenizer))
 
 
 def asked(project: Path, *arguments: str) -> Any:

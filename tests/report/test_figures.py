@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ctxvc.cli.page.session_page import page_of
+from ctxvc.cli.page.pages import session_page
 from ctxvc.inspection.window_percent import UNRECORDED, occupancy
 from ctxvc.recording.files import import_paths
 from ctxvc.report import data
@@ -26,7 +26,7 @@ DATA = Path(__file__).parents[1] / "data"
 #: The recordings in the project itself, of the hosts that count and of those that do not.
 OWN = sorted(path for path in DATA.glob("*/*.jsonl*") if path.parent.name in ("claude-code", "codex", "pi"))
 #: Calls of a recording that are compared at most, and packed bytes from which a recording takes seconds.
-CALLS, LARGE = 60, 8_000
+CALLS, LARGE = 15, 8_000
 
 
 def recordings() -> Iterator[Any]:
@@ -53,7 +53,7 @@ def test_page_status_log_and_sessions_have_the_same_figures(path: Path, tmp_path
             stored = StoredSession.open(store, name)
             stored.leave()
             meter = Meter(store, stored.ledger().meta.tokenizer)
-            page = page_of(stored, meter)
+            page = session_page(stored, meter)
             calls, missing = page.calls, page.calls.tokens.get(UNRECORDED, [0] * page.calls.n)
             log = asked(tmp_path, "--session", name, "log", "--usage")
             counted = {item["commit"]: item["prompt"] for item in log["items"]}
@@ -108,7 +108,7 @@ def test_a_recording_with_nonsense_for_usage_has_estimates_that_are_called_so(tm
             (outcome,) = import_paths(store, [file], final=True)
             stored = StoredSession.open(store, outcome.session)
             stored.leave()
-            pages.append(page_of(stored, Meter(store, stored.ledger().meta.tokenizer)))
+            pages.append(session_page(stored, Meter(store, stored.ledger().meta.tokenizer)))
     whole, wrong = pages
     assert wrong.calls.n == whole.calls.n
     estimated = [call for call in range(wrong.calls.n) if wrong.calls.reported[call] is None]

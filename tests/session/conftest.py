@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ctxvc.session.session import Session
-from tests.making.bursts import _turns_of_a_burst  # noqa: F401 - pytest finds it here
+from tests.making.bursts import _turns_of_a_burst, _verbs_of_a_burst  # noqa: F401 - pytest finds them here
 from tests.making.provider import create
 
 

@@ -65,6 +65,8 @@ def test_a_loop_of_fifty_steps_with_everything_in_it(session: Session, place: Pa
                 kept = session.archive([row.id for row in session.ledger().rows() if row.kind == "tool_result"][-3:])
                 undone, _ = session.undo()
                 assert [row.id for row in undone.rows] == [row.id for row in kept.rows]
+        if number % 2:
+            continue
         session.stored.flush()
         tip = session.stored.tip()
         if not session.stored.waiting():
@@ -144,7 +146,7 @@ def test_the_board_of_each_call_takes_the_place_of_the_one_before(place: Path) -
 
 def test_boards_that_would_cost_too_much_wait_for_a_cut(place: Path) -> None:
     """They are no reason for one, except where they say that it is time to make room."""
-    with create(place, policy=SelfManaged()) as session:
+    with create(place, budget=20_000, policy=SelfManaged()) as session:
         agent = Agent(session)
         agent.say("Begin.")
         while session.used() < session.budget.effective * 0.87:

@@ -71,9 +71,9 @@ def test_a_session_that_is_opened_again_knows_how_long_it_paused(
 ) -> None:
     """A clock that went back (-400) is no pause."""
     create(place).close()
-    with Session.open(place, "demo", policy="default", budget=30_000) as session:
+    with Session.open(place, "demo", policy="default", budget=18_000) as session:
         session.append({"role": "user", "content": "go on"})
-        while session.view().used < 0.7 * 30_000:
+        while session.view().used < 0.7 * 18_000:
             called(session, session.ledger().meta.counters.step)
             session.request()
         assert session.view().idle < 60 and not archived(session)
@@ -287,6 +287,7 @@ def test_a_stale_plan_is_dropped(session: Session) -> None:
 def test_a_plan_waits_in_its_own_scope_and_leaving_that_is_a_good_moment(session: Session) -> None:
     filled(session)
     session.open_scope("try", "another way", with_messages=True)
+    session.stored.flush()  # a plan is for a commit
     session.propose(archive("B3"))
     (held,) = session.pending()
     assert held.scope == "try" and session.drop(held.id) == ("P1",)

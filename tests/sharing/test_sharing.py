@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -175,11 +176,14 @@ def test_a_push_killed_before_it_was_noted_is_repeated(
 ) -> None:
     anna.say("one")
 
-    def killed(*_: object) -> None:
+    send = transport.push
+
+    def killed(*arguments: Any, **options: Any) -> None:
+        send(*arguments, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(push, "_remember", killed)
+        patch.setattr(transport, "push", killed)
         with pytest.raises(KeyboardInterrupt):
             anna.push()
     anna.say("two")

@@ -114,7 +114,7 @@ def one_bit(case: Case, at: int, bit: int, behind: bytes = b"") -> None:
     data = case.flipped(at, bit, behind)
     _, tail = parse(data)
     (piece,) = tail.damage
-    assert piece.start <= at < piece.end
+    assert piece.start <= at < piece.start + len(piece.data)
 
     before = blocks(case.store)
 
@@ -161,7 +161,7 @@ def test_a_tail_of_zeros_costs_no_record_behind_a_damaged_one(case: Case, stride
             one_bit(case, at, turn % 8, behind)
 
 
-@pytest.mark.parametrize("number", range(0, 20, 2))
+@pytest.mark.parametrize("number", range(0, 20, 4))
 def test_a_store_with_a_lost_record_commits_the_rest_and_is_whole_again(case: Case, number: int) -> None:
     hit = case.records()[number]
     case.flipped(hit.end - 9, 2)
@@ -318,14 +318,14 @@ def test_no_link_of_a_store_is_followed_to_say_that_there_is_damage(case: Case, 
     outside.mkdir()
     (case.store.cache_path / "notices").symlink_to(outside)
     with StoredSession.open(case.store, "demo", "main") as session:
-        assert len(aside.untold(case.store, "demo", session.damage)) == 1
-        assert len(aside.untold(case.store, "demo", session.damage)) == 1
+        assert len(aside.new_notices(case.store, "demo", session.damage)) == 1
+        assert len(aside.new_notices(case.store, "demo", session.damage)) == 1
         session.leave()
 
     (case.store.cache_path / "notices").unlink()
     with StoredSession.open(case.store, "demo", "main") as session:
-        assert len(aside.untold(case.store, "demo", session.damage)) == 1
-        assert aside.untold(case.store, "demo", session.damage) == []
+        assert len(aside.new_notices(case.store, "demo", session.damage)) == 1
+        assert aside.new_notices(case.store, "demo", session.damage) == []
 
     assert list(outside.iterdir()) == []
 

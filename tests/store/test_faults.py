@@ -441,15 +441,15 @@ def kill_writers(path: Path, times: int, seed: int) -> int:
 
 
 #: How often it is tried: ordinarily, and in a campaign.
-OFTEN = [6, pytest.param(200, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))]
+OFTEN = [4, pytest.param(200, marks=(pytest.mark.faults, pytest.mark.timeout(3_600)))]
 
 
 @pytest.mark.parametrize("count", OFTEN)
 def test_writers_killed_at_random_moments_lose_nothing_acknowledged(
     path: Path, count: int, seed: int, times: Times, tell: Tell
 ) -> None:
-    if count == 6:
-        kill_writers(path, 6, seed=1)
+    if count == 4:
+        kill_writers(path, 4, seed=1)
         return
     blocks = kill_writers(path, times(count), seed)
     tell(line("writers killed at random times", cases=times(count), seed=seed, acknowledged_blocks=blocks, missing=0))

@@ -185,8 +185,10 @@ def in_home(home: Path, code: str, path: Path) -> subprocess.CompletedProcess[st
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("", "Refused; the store {path} belongs to another user; if you trust it: git config --global"),
-        ("[safe]\n\tdirectory = /elsewhere\n", "Refused; the store {path} belongs to another user; "),
+        (
+            "[safe]\n\tdirectory = /elsewhere\n",
+            "Refused; the store {path} belongs to another user; if you trust it: git config --global",
+        ),
         ("[safe]\n\tdirectory = {path}\n", "['demo']"),
         ("[safe]\n\tdirectory = *\n", "['demo']"),
         ("[safe]\n\tdirectory = {path}\n[core\n", "Refused; the store {path} belongs to another user; "),

@@ -122,7 +122,6 @@ def everything(path: Path) -> dict[str, bytes]:
 
 
 def in_order(path: Path) -> None:
-    """Git and we find no fault in the store."""
-    assert git(path, "fsck", "--full", "--strict", "--no-dangling") == ""
+    """We find no fault in the store, and `git fsck`, which is a part of that, none either."""
     with Store(path) as store:
         assert [str(finding) for finding in verify(store).findings] == []

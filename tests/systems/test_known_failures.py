@@ -82,8 +82,7 @@ def test_every_stub_and_recovery_names_a_checksum_and_how_to_get_it_back(session
     assert (recovered.content, row.handle in recovered.header) == (lines(60), True)
 
 
-@pytest.mark.parametrize("verb", ["archive", "prune", "delete", "mask"])
-def test_what_the_user_corrected_cannot_be_taken_away_by_the_agent(session: Session, verb: str) -> None:
+def test_what_the_user_corrected_cannot_be_taken_away_by_the_agent(session: Session) -> None:
     """VISTA 8: only the first message was protected; every later word of the user could be archived and deleted."""
     say(session, "Write the report.")
     reply(session, "Done.")
@@ -92,11 +91,12 @@ def test_what_the_user_corrected_cannot_be_taken_away_by_the_agent(session: Sess
     say(session, "Thanks.")
     reply(session, "You are welcome.")
 
-    done = session.verb(verb, correction, "to save space")  # type: ignore[arg-type]
+    for verb in ("archive", "prune", "delete", "mask"):
+        done = session.verb(verb, correction, "to save space")  # type: ignore[arg-type]
 
-    assert not done
-    assert [problem.why for problem in done.problems] == ["human"]
-    assert "in French" in words(session)
+        assert not done
+        assert [problem.why for problem in done.problems] == ["human"]
+        assert "in French" in words(session)
 
 
 def test_archiving_again_keeps_the_older_index_text(session: Session) -> None:
@@ -186,15 +186,16 @@ def test_a_note_or_a_switch_without_a_word_is_refused_by_a_sentence(session: Ses
     assert session.scopes() == ["main"]
 
 
-@pytest.mark.parametrize("text", ["it's the user's", 'she said "no', "`rm -rf`; $(x) \\", "a\nb\tc", "[← main] hm"])
-def test_a_note_may_say_anything(session: Session, text: str) -> None:
+def test_a_note_may_say_anything(session: Session) -> None:
     """Scopes 6: an apostrophe in a note was an unbalanced quote, and an error."""
+    texts = ["it's the user's", 'she said "no', "`rm -rf`; $(x) \\", "a\nb\tc", "[← main] hm"]
     say(session, "go")
     reply(session, "yes")
-    session.note(text)
+    for text in texts:
+        session.note(text)
 
-    assert [note.text for note in session.notes()] == [text]
-    assert text.splitlines()[0].lstrip("[") in words(session)
+        assert text.splitlines()[0].lstrip("[") in words(session)
+    assert [note.text for note in session.notes()] == texts
 
 
 def test_everything_is_there_after_a_restart(path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxvc.tables import sums
 from ctxvc.tables.rows import CallRow, FileRow, Rows, SessionRow
+from ctxvc.tables.sums import Cell, Sums
 
 HEAD = {"project": "/p", "writer": "local", "session": "s"}
 COUNTS = st.integers(0, 1_000_000)
@@ -44,15 +47,22 @@ def rows(draw: st.DrawFn) -> Rows:
     return Rows([session], calls, [], files, [])
 
 
+def total(cells: Iterable[Cell]) -> Sums:
+    whole = Sums()
+    for cell in cells:
+        whole.add(cell.sums)
+    return whole
+
+
 @given(rows())
 def test_what_is_divided_among_tools_or_files_adds_up_to_the_calls(made: Rows) -> None:
-    whole = sums.total(sums.by_model(made))
+    whole = total(sums.by_model(made))
     assert whole.calls == len(made.calls)
     assert whole.usage.reply == sum(call.output for call in made.calls)
     for parts in (sums.by_tool(made), sums.by_file(made)):
-        part = sums.total(parts)
+        part = total(parts)
         assert (part.usage, part.unpriced) == (whole.usage, whole.unpriced)
         assert (part.waited_model, part.waited_tools) == (whole.waited_model, whole.waited_tools)
         assert abs(part.cost - whole.cost) < 1e-6
-    tools = sums.total(sums.by_tool(made))
+    tools = total(sums.by_tool(made))
     assert (tools.tool_calls, tools.failed) == (whole.tool_calls, whole.failed)

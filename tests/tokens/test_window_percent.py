@@ -264,7 +264,10 @@ def pi_counts(path: Path) -> Iterator[tuple[int, int] | None]:
 
 #: Recordings that others are like, and that take longer.
 LARGE = {
-    f"{name}.jsonl" for name in ("claude-code/48-b4b05476e5-0", "claude-code/7e-c034df6095-2", "codex/a5-7b22d8d4bd-0")
+    "claude-code/48-b4b05476e5-0.jsonl",
+    "claude-code/7e-c034df6095-2.jsonl",
+    "codex/00-34f597b72d-1.compacted.jsonl.gz",
+    "codex/a5-7b22d8d4bd-0.jsonl",
 }
 COUNTS: dict[str, Callable[[Path], Iterator[tuple[int, int] | None]]] = {
     "claude-code/20-02395c1048-0.jsonl": claude_code_counts,

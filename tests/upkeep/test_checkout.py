@@ -222,27 +222,26 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_a_person_changed_is_named_kept_and_not_taken(full: Store, folder: Path, change: str) -> None:
-    make, words = CHANGES[change]
-    make(folder)
-    changed = {path: (folder / path).read_bytes() for path in files(folder)}
+def test_what_a_person_changed_is_named_kept_and_not_taken(full: Store, folder: Path) -> None:
     tips = full.all_tips()
+    for change, (make, words) in CHANGES.items():
+        make(folder)
+        changed = {path: (folder / path).read_bytes() for path in files(folder)}
 
-    with pytest.raises(Refused) as refusal:
-        checkout(full, folder=folder)
-    with pytest.raises(Refused) as taken:
-        take(full, folder)
+        with pytest.raises(Refused) as refusal:
+            checkout(full, folder=folder)
+        with pytest.raises(Refused) as taken:
+            take(full, folder)
 
-    assert words in str(refusal.value) and words in str(taken.value)
-    assert {path: (folder / path).read_bytes() for path in files(folder)} == changed
-    assert full.all_tips() == tips
+        assert words in str(refusal.value) and words in str(taken.value), change
+        assert {path: (folder / path).read_bytes() for path in files(folder)} == changed, change
+        assert full.all_tips() == tips
 
-    # What the hint says really is the way back.
-    undo = refusal.value.hint.removeprefix("to undo it: ")
-    subprocess.run(undo, shell=True, check=True, capture_output=True, cwd="/")
-    assert not person_changes(full, folder)
-    assert checkout(full, folder=folder).commit == head(full)
+        # What the hint says really is the way back.
+        undo = refusal.value.hint.removeprefix("to undo it: ")
+        subprocess.run(undo, shell=True, check=True, capture_output=True, cwd="/")
+        assert not person_changes(full, folder), change
+        assert checkout(full, folder=folder).commit == head(full)
 
 
 def test_a_persons_commit_and_reset_move_no_scope(full: Store, folder: Path) -> None:

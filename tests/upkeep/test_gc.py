@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -18,11 +19,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
+from ctxvc.core.plan import Plan
 from ctxvc.errors import Conflict, CtxvcError, Damaged, Refused
 from ctxvc.recording.files import import_paths
 from ctxvc.session.session import Session
 from ctxvc.store.checkout import checkout
-from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project.locate import FOLDER
 from ctxvc.store.store import Store, create
@@ -174,7 +175,7 @@ def test_it_exchanges_packs_only_when_no_writer_is_at_work(full: Store) -> None:
             gc(own)
         event.set()
 
-    with locked(full._store_lock, shared=True):  # as a flush and its `git fast-import` hold it
+    with full.shared():  # as a flush and its `git fast-import` hold it
         worker = threading.Thread(target=collect)
         worker.start()
         assert not event.wait(1.0)
@@ -325,11 +326,20 @@ def texts(path: Path) -> str:
                           text=True, errors="replace").stdout  # fmt: skip
 
 
-def test_old_sessions_leave_whole_and_the_others_stay_as_they_are(aged: Store) -> None:
+def test_old_sessions_leave_whole_and_the_others_stay_as_they_are(aged: Store, clock: list[int]) -> None:
     before, tips = afresh(aged.path, "new"), aged.tips("new")
+    clock[0] = at(AGES["old"])
+    with StoredSession.open(aged, "old") as session:
+        session.open_scope("aside", "for a moment")  # where the session and the store then are
+        session.propose(Plan(actions=(), actor="user"))
+        rows = list(session.ledger("main").rows())
+    clock[0] = TODAY
+    assert {path.name for path in (aged.path / "refs" / "ctxvc" / "old").iterdir()} == {"HEAD", "plans"}
     seen = survey(aged, Limits(days=30))
     assert names(seen.leaving) == ["older", "old"]
     assert 0 < seen.freed < seen.size
+    old = seen.leaving[1]
+    assert (old.updated, old.blocks, old.bytes) == (at(AGES["old"]), len(rows), sum(row.bytes for row in rows))
 
     remove(aged, seen.leaving)
 
@@ -341,6 +351,7 @@ def test_old_sessions_leave_whole_and_the_others_stay_as_they_are(aged: Store) -
     assert git(aged.path, "for-each-ref", "--format=%(refname)") == "refs/heads/new/main\n"
     assert aged.current_session() == "new"
     assert not list((aged.path / "ctxvc" / "journal").glob("old*"))
+    assert not list((aged.path / "refs" / "ctxvc").glob("old/*"))
 
 
 def test_a_survey_changes_nothing(aged: Store) -> None:
@@ -365,11 +376,21 @@ def test_the_oldest_leave_until_the_rest_fits(aged: Store) -> None:
 
 def test_with_both_limits_the_old_leave_and_then_the_oldest_of_the_others(aged: Store) -> None:
     assert names(survey(aged, Limits(days=50, size=10**9)).leaving) == ["older"]
+    assert names(survey(aged, Limits(days=40)).leaving) == ["older"], "what is exactly so old stays"
     assert names(survey(aged, Limits(days=50, size=1)).leaving) == ["older", "old", "new"]
 
 
-@pytest.mark.parametrize("reason", ["pinned", "used", "checked out", "at work", "damaged"])
-def test_what_stays_in_any_case(aged: Store, tmp_path: Path, clock: list[int], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("pinned", "a block is pinned"),
+        ("used", "`use` chose it"),
+        ("checked out", "checked out in .*out"),
+        ("at work", "it changed within a day"),
+        ("damaged", "parts of its journal could not be read"),
+    ],
+)
+def test_what_stays_in_any_case(aged: Store, tmp_path: Path, clock: list[int], reason: str, why: str) -> None:
     match reason:
         case "pinned":
             clock[0] = at(AGES["old"])
@@ -389,6 +410,7 @@ def test_what_stays_in_any_case(aged: Store, tmp_path: Path, clock: list[int], r
     seen = survey(aged, Limits(days=30, size=1, pinned=True))
     assert names(seen.leaving) == ["older", "new"]
     assert names(seen.staying) == ["old"]
+    assert re.fullmatch(why, seen.staying[0].why)
 
 
 def test_a_session_that_changed_since_the_survey_stops_the_removal(aged: Store, clock: list[int]) -> None:

@@ -26,22 +26,23 @@ _PROMPT = {"model": "claude-opus-5", "max_tokens": 100, "system": "You are an ag
 _attempts = [0]
 
 
-def main(calls: int, name: str, file: str, kind: str, conversation: str = "") -> None:
+def main(calls: int, name: str, file: str, kind: str, conversation: str = "", *, address: str = "") -> None:
     history: list[dict[str, Any]] = []
     bodies: list[str] = []
+    address = address or os.environ["ANTHROPIC_BASE_URL"]
     for number in range(calls):
         question = f"{name}: question {number}? " + "text " * 200
         question = f"<system-reminder>{question}</system-reminder>" if kind == "client" and number else question
         history.append({"role": "user", "content": question})
         bodies.append(json.dumps({**_PROMPT, "messages": history}))
-        history.append({"role": "assistant", "content": _answer(bodies[-1].encode(), conversation)})
+        history.append({"role": "assistant", "content": _answer(address, bodies[-1].encode(), conversation)})
         print(number, flush=True)
     asked = {"history": [item["content"] for item in history], "bodies": bodies, "attempts": _attempts[0]}
     Path(file).write_text(json.dumps(asked))
 
 
-def _answer(body: bytes, conversation: str) -> str:
-    authority, _, path = os.environ["ANTHROPIC_BASE_URL"].removeprefix("http://").partition("/")
+def _answer(address: str, body: bytes, conversation: str) -> str:
+    authority, _, path = address.removeprefix("http://").partition("/")
     headers = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
     if conversation:
         headers["x-claude-code-session-id"] = conversation

@@ -13,7 +13,7 @@ import pytest
 from ctxvc.core.view.dashboard import is_protocol
 from ctxvc.exporters.native import native_format
 from ctxvc.exporters.native.session import Setting
-from ctxvc.recording import written
+from ctxvc.recording.files import remember_written
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store, create
 from ctxvc.wire.exchange import Management
@@ -51,7 +51,7 @@ def handed_over(store: Store) -> tuple[str, list[Any], int, str]:
     recorded = imported(store, RECORDED)
     native = native_format("codex")
     session = native.write(recorded, SETTING)
-    written.remember(store, recorded.snapshot, native.format, session.id, session.files)
+    remember_written(store, recorded.snapshot, native.format, session.id, session.files)
     lines = map(json.loads, next(iter(session.files.values())).splitlines())
     items = [line["payload"] for line in lines if line["type"] == "response_item"]
     return session.id, items, len(recorded.ledger), recorded.snapshot.commit

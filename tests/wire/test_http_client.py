@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,26 +105,6 @@ def test_openais_does_too(path: str, recording: Recording) -> None:
         ("openai", path, True, True),
     ]
     assert "authorization" not in recording.exchanges[0].headers
-
-
-def test_openais_asynchronous_client_does_too(recording: Recording) -> None:
-    async def ask(url: str) -> list[object]:
-        async with openai.AsyncOpenAI(
-            api_key="test", base_url=url, max_retries=0, http_client=ctxvc.async_http_client()
-        ) as client:
-            return [chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)]
-
-    with openai_api.serve(messages_api.script("Hello")) as api:
-        assert asyncio.run(ask(api.url))
-
-    assert [one.whole for one in recording.exchanges] == [True]
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
 
 
 def test_chunks_come_as_they_come_and_stay_compressed(upstream: Upstream, recording: Recording) -> None:

@@ -116,8 +116,12 @@ def _names(value: Any) -> Iterator[Any]:
 def test_prompts_stay_below_the_budget_and_begin_as_the_one_before(run: Run) -> None:
     run.say("Find the needle, and remember the blue whale.")
     run.fill(19, lines=400)
+    first = run.wire.ask_only()
+    run.restart()
+    second = run.wire.ask_only()
     run.answer(text("Done."))
 
+    assert first == second == run.sent[-1].encode(), "the same request once more is the same prompt"
     assert max(run.wire.client.tokens(call.client) for call in run.wire.calls) > 3 * BUDGET
     assert max(run.wire.client.tokens(call.sent) for call in run.wire.calls) <= BUDGET
     assert all("blue whale" in body for body in run.sent)
@@ -155,10 +159,10 @@ def asked(name: str, arguments: dict[str, Any], *beside: dict[str, Any]) -> Bloc
     ]
 
 
-def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> None:
+def test_what_left_is_read_back_and_the_client_sees_nothing_of_it_also_after_a_restart(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(12, lines=400)
+    run.fill(7, lines=400)
     assert NEEDLE not in run.sent[-1]
     asks = iter([asked("search", {"pattern": "kingfisher"})])
 
@@ -172,12 +176,18 @@ def test_what_left_is_read_back_and_the_client_sees_nothing_of_it(run: Run) -> N
     assert NEEDLE in continuation and "Let me look." in continuation
     assert NEEDLE in later and prefix_breaks([continuation, later]) == 0
     assert later.count("Let me look.") == later.count("It is kingfisher.") == 1
+    before = len(run.sent)
+    for _ in range(2):
+        run.restart()
+        run.call("a line\n")
+    assert prefix_breaks(run.sent[before - 1 :]) == 0 and all(NEEDLE in body for body in run.sent[before:])
 
 
 def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
     run.say("Find the needle.")
     run.call(STACK)
-    run.fill(11, lines=400)
+    run.fill(7, lines=400)
+    assert NEEDLE not in run.sent[-1]
     own = {"type": "tool_use", "id": "both-1", "name": "Bash", "input": {"command": "ls"}}
 
     answer = run.answer(asked("search", {"pattern": "kingfisher"}, own))
@@ -191,34 +201,7 @@ def test_calls_of_both_get_their_results_in_one_turn(run: Run) -> None:
     assert all(NEEDLE in body and "a.txt" in body for body in run.sent[-3:])
 
 
-def test_after_a_restart_the_prefix_is_the_same(run: Run) -> None:
-    run.say("Find the needle.")
-    run.call(STACK)
-    run.fill(11, lines=400)
-    asks = iter([asked("search", {"pattern": "kingfisher"})])
-    run.answer(text("It is kingfisher."), script=lambda _: next(asks, None))
-    run.say("Go on.")
-    before = len(run.sent)
-    for _ in range(3):
-        run.restart()
-        run.call("a line\n")
-
-    assert prefix_breaks(run.sent[before:]) == 0
-    assert all(NEEDLE in body for body in run.sent[before:])
-
-
-def test_the_same_request_once_more_is_the_same_prompt(run: Run) -> None:
-    run.say("Find the needle.")
-    run.fill(11, lines=400)
-    first = run.wire.ask_only()
-    run.restart()
-    second = run.wire.ask_only()
-    run.answer(text("Done."))
-
-    assert first == second == run.sent[-1].encode()
-
-
-@pytest.mark.parametrize("passed", [1, 2])
+@pytest.mark.parametrize(("run", "passed"), [*((form, 1) for form in FORMS), ("anthropic", 2)], indirect=["run"])
 def test_replies_that_nobody_recorded_come_in_with_a_request_that_is_asked_once_more(run: Run, passed: int) -> None:
     """As after a recorder that was killed: its successor dies, too, before the request is answered."""
     run.say("Find the needle.")
@@ -296,7 +279,7 @@ def opened(store: Store) -> Session:
 def test_a_client_that_edits_its_history_brings_nothing_back_that_left(run: Run) -> None:
     run.say("Find the needle, and remember the blue whale.")
     run.call(STACK)
-    run.fill(11, lines=400)
+    run.fill(7, lines=400)
     assert NEEDLE not in run.sent[-1]
     stubs = run.sent[-1].count("[archived ")
     messages = run.wire.client.messages
@@ -335,7 +318,7 @@ def test_every_policy_works_in_any_agent(policy: str, tmp_path: Path) -> None:
     run = Run(tmp_path / ".ctxvc", "anthropic", policy)
     run.say("Find the needle, and remember the blue whale.")
     run.call(STACK)
-    run.fill(13, lines=400)
+    run.fill(9, lines=400)
     run.answer(text("Done."))
 
     assert not run.wire.failures
@@ -425,7 +408,9 @@ def test_a_paused_agent_sends_its_own_requests(run: Run) -> None:
     assert run.wire.client.tokens(run.wire.calls[-1].sent) <= BUDGET
 
 
-@pytest.mark.parametrize("ends_with_call", [False, True])
+@pytest.mark.parametrize(
+    ("run", "ends_with_call"), [*((form, False) for form in FORMS), ("anthropic", True)], indirect=["run"]
+)
 def test_what_the_budget_came_to_is_counted(run: Run, ends_with_call: bool) -> None:
     run.say("Find the needle.")
     run.fill(12, lines=300)

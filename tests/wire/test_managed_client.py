@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import anthropic
@@ -56,13 +56,6 @@ def asynchronous(url: str, *, stream: bool) -> Any:
 
 each_client = pytest.mark.parametrize("message", [blocking, asynchronous])
 Message = Callable[..., Any]
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
 
 
 @pytest.fixture

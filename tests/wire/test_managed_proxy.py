@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, repeat
 
 import pytest
 
@@ -73,13 +74,6 @@ def once(_answered: Answered) -> Managed:
     return Managed(body=AGAIN) if b"call_search" in _answered.answer or b'"search"' in _answered.answer else Managed()
 
 
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
-
-
 @contextmanager
 def managing(
     upstream: Upstream,
@@ -93,7 +87,8 @@ def managing(
 
 
 def answers_in_turn(*answers: list[Step]) -> Callable[[bytes], list[Step]]:
-    rest = iter(answers)
+    """Each answer in its turn, the last one again and again."""
+    rest = chain(answers, repeat(answers[-1]))
     return lambda _request: next(rest)
 
 
@@ -371,7 +366,8 @@ def test_a_continuation_that_breaks_tells_the_client_to_ask_again(name: str, str
     assert b"overloaded_error" in body
     assert seen.data.startswith(b"HTTP/1.1 200 OK" if stream else b"HTTP/1.1 502 Bad Gateway")
     assert [(exchange.answer, exchange.whole) for exchange in proxy.recording.exchanges] == [(body, False)]
-    assert len(upstream.requests) == 2 and not proxy.troubles
+    # Where nothing came on a connection that was kept open, the request went out once more, on another.
+    assert len(upstream.requests) == (3 if name in ("nothing", "a reset") else 2) and not proxy.troubles
 
 
 @each_kind
@@ -423,17 +419,28 @@ def test_a_connection_goes_on_behind_a_managed_exchange(upstream: Upstream) -> N
     assert len({one.number for one in proxy.recording.requested}) == 2
 
 
-def test_an_upstream_that_ends_its_connection_is_connected_again(upstream: Upstream) -> None:
-    form = "anthropic-messages"
-    upstream.answers = answers_in_turn(
-        [response(FIRST.stream(form), "Connection: close", stream=True)],
-        [response(SECOND.stream(form), stream=True), OPEN],
-    )
-    with managing(upstream, tools, once) as proxy:
-        seen = ask(proxy.port, post(proxy.port, f"/{KEY}{PATH}", BODY))
+FIRST_WHOLE = response(FIRST.body("anthropic-messages"))
+#: How a connection ends behind the first answer: with which steps there and at the next request, and whether the
+#: client's connection ends with it.
+ENDS: dict[str, tuple[list[list[Step]], bool]] = {
+    "with a header": ([[response(FIRST.body("anthropic-messages"), "Connection: close")]], True),
+    "by its version": ([[FIRST_WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"), OPEN]], True),
+    "at the next request": ([[FIRST_WHOLE, OPEN], []], False),
+    "with a reset at the next request": ([[FIRST_WHOLE, OPEN], [RESET]], False),
+}
 
-    assert upstream.connections == 2 and seen.end == "closed"
-    assert form_of(form).reply(content(seen.data), stream=True).complete
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_upstream_that_ends_its_connection_is_connected_again(how: str, upstream: Upstream) -> None:
+    steps, ends = ENDS[how]
+    second = SECOND.body("anthropic-messages")
+    upstream.answers = answers_in_turn(*steps, [response(second), OPEN])
+    with managing(upstream, tools, once) as proxy:
+        request = post(proxy.port, f"/{KEY}{PATH}", BODY)
+        seen = ask(proxy.port, request) if ends else ask(proxy.port, request, until=complete)
+
+    assert upstream.connections == 2 and seen.end == ("closed" if ends else "open")
+    assert form_of("anthropic-messages").reply(content(seen.data), stream=False).complete
 
 
 def test_two_at_once_do_not_mix(upstream: Upstream) -> None:

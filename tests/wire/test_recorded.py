@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ctxvc.store.store import Store
 from ctxvc.wire.recorder_process import RecorderProcess
 from tests.faults.workload import unsound
 from tests.making.store import ROOT
-from tests.wire import sending
+from tests.wire import agent, sending
 from tests.wire.raw import KEY, OPEN, PATIENCE, Seen, Step, Upstream, ask, post, running
 from tests.wire.test_answers import ANSWERS, PATH, seen
 from tests.wire.test_recorder import bodies, texts
@@ -29,13 +30,6 @@ from tests.wire.test_recorder_process import REQUESTED, conversation, record_her
 CTXVC = (sys.executable, "-m", "ctxvc")
 ANSWER = sending.reply("Hello")
 STEPS: list[Step] = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ANSWER), ANSWER), OPEN]
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    server = Upstream()
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -156,19 +150,10 @@ def proxy(folder: Path, upstream: str) -> Iterator[str]:
         process.send_signal(signal.SIGINT)
 
 
-def agent(address: str, name: str, file: Path, *command: str, conversation: str = "") -> subprocess.Popen[bytes]:
-    """An agent at work that makes ten calls; with a command in front."""
+def at_work(address: str, name: str, file: Path, *command: str) -> subprocess.Popen[bytes]:
+    """An agent that makes ten calls; with a command in front."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "ANTHROPIC_BASE_URL": address}
-    own = [
-        sys.executable,
-        "-m",
-        "tests.wire.agent",
-        "10",
-        name,
-        str(file),
-        "person",
-        *([conversation] if conversation else []),
-    ]
+    own = [sys.executable, "-m", "tests.wire.agent", "10", name, str(file), "person"]
     return subprocess.Popen([*command, *own], env=env, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
@@ -192,34 +177,24 @@ def check(store: Path, agents: dict[str, Path]) -> None:
     assert not unsound(store)
 
 
-def test_two_agents_and_two_proxies_on_one_store(tmp_path: Path, store: Path, echo: Upstream) -> None:
-    """None of which was there before."""
+def test_agents_and_proxies_on_one_store_and_one_of_another_project(tmp_path: Path, echo: Upstream) -> None:
+    """No store was there before. The end of one proxy is not that of the others."""
     url = f"http://127.0.0.1:{echo.port}"
-    files = {f"agent-{number}": tmp_path / f"said-{number}" for number in range(4)}
-    wrap = (*CTXVC, "-C", str(tmp_path), "wrap", "--")
-    with proxy(tmp_path, url) as one, proxy(tmp_path, url) as two:
-        agents = [
-            agent(url, "agent-0", files["agent-0"], *wrap),
-            agent(url, "agent-1", files["agent-1"], *wrap, conversation="b8d7"),
-            agent(one, "agent-2", files["agent-2"], conversation="a1c2"),
-            agent(two, "agent-3", files["agent-3"], conversation="c3d4"),
-        ]
-        assert [process.wait(120) for process in agents] == [0] * 4
-
-    check(store, files)
-
-
-def test_a_proxy_for_each_project(tmp_path: Path, echo: Upstream) -> None:
-    url = f"http://127.0.0.1:{echo.port}"
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
+    folders = [tmp_path / name for name in ("one", "one", "one", "two")]
+    files = [folder / f"said-{number}" for number, folder in enumerate(folders)]
+    for folder in set(folders):
         folder.mkdir()
-    with proxy(folders[0], url) as one:
-        with proxy(folders[1], url) as two:
-            agents = [agent(at, f"agent-{n}", folders[n] / "said") for n, at in enumerate([one, two])]
-            assert [process.wait(120) for process in agents] == [0, 0]
-        later = agent(one, "agent-2", folders[0] / "later")  # the other's end is not this one's
-        assert later.wait(120) == 0
 
-    check(folders[0] / ".ctxvc", {"agent-0": folders[0] / "said", "agent-2": folders[0] / "later"})
-    check(folders[1] / ".ctxvc", {"agent-1": folders[1] / "said"})
+    def talk(address: str, number: int, conversation: str = "") -> None:
+        agent.main(10, f"agent-{number}", str(files[number]), "person", conversation, address=address)
+
+    with proxy(folders[1], url) as first, proxy(folders[2], url) as second, ThreadPoolExecutor() as threads:
+        with proxy(folders[3], url) as other:
+            talks = [threads.submit(talk, other, 3), threads.submit(talk, first, 1, "a1c2")]
+            wrapped = at_work(url, "agent-0", files[0], *CTXVC, "-C", str(folders[0]), "wrap", "--")
+            assert [one.result(120) for one in talks] == [None] * 2
+        talk(second, 2, "c3d4")
+        assert wrapped.wait(120) == 0
+
+    check(folders[0] / ".ctxvc", {f"agent-{number}": files[number] for number in range(3)})
+    check(folders[3] / ".ctxvc", {"agent-3": files[3]})

@@ -105,17 +105,17 @@ def test_what_was_taken_is_recorded_when_it_is_closed(store: Path, opened: Any) 
     assert troubles == []
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.3])
 def test_a_recorder_that_is_killed_is_replaced(
-    pause: float, store: Path, opened: Any, processes: list[subprocess.Popen[bytes]]
+    store: Path, opened: Any, processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    sent = conversation(12)
+    """At once, at work, and when it has done its work."""
+    sent, pauses = conversation(12), iter((0.0, 0.1, 0.3))
     recorder, troubles = opened()
     for number, item in enumerate(sent):
         recorder.record(item)
         if number % 4 == 1:
             until(lambda number=number: len(processes) == number // 4 + 1)
-            time.sleep(pause)
+            time.sleep(next(pauses))
             processes[-1].kill()
     recorder.close()
 

@@ -19,7 +19,7 @@ from ctxvc.store.store import Store
 
 
 def add(app: App, text: str, actor: str, name: str, labels: Sequence[str], files: Sequence[str]) -> None:
-    """Adds a note, and prints where it is. Raises: CtxvcError."""
+    """Adds a note to the project and prints its address. Raises: CtxvcError."""
     with app.store() as store:
         root = store.path.parent
         note = project_notes.add(
@@ -31,7 +31,7 @@ def add(app: App, text: str, actor: str, name: str, labels: Sequence[str], files
 
 
 def show(app: App, label: str, task: str) -> None:
-    """Prints the notes that stand, those that fit the task best first. Raises: CtxvcError."""
+    """Prints the notes that no newer one replaces; with a task, those that fit it, best first. Raises: CtxvcError."""
     with app.store() as store:
         all_notes = [note for note in project_notes.notes(store) if not label or label in note.labels]
         chosen = noting.fitting(all_notes, task) if task else all_notes
@@ -43,7 +43,7 @@ def show(app: App, label: str, task: str) -> None:
 
 
 def none(items: Sequence[Item], option: str, *, chosen: bool) -> str:
-    """What to say where there are no notes, or none among those chosen."""
+    """The remark that there are no notes, or none among those chosen; empty if there are some."""
     if items:
         return ""
     return "no such notes" if chosen else f"no notes; `ctxvc note {option}-m …` adds one"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ctxvc.cli import phrases
 from ctxvc.cli.answers.shared import Answer, Item, TokenCount, described, struct_of
 from ctxvc.cli.options.judge_model import ModelAnswers
-from ctxvc.cli.output import Column
+from ctxvc.cli.output import Column, hint_of, message_of
 
 if TYPE_CHECKING:
     from ctxvc.replay.measures.retention import Split
@@ -214,7 +213,9 @@ class Replay(Answer, frozen=True, kw_only=True, tag="ctxvc.replay/1"):
 
 
 def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: bool, ranked: bool) -> Replay:
-    """The answer: the set-aside third and the rest also apart, if wanted, and the best first, if ranked."""
+    """The answer of `replay`. With `aside`, the held-out third and the rest are listed apart too; with `ranked`, the
+    best comes first.
+    """
     from ctxvc.replay.results.comparison import above
     from ctxvc.replay.results.totals import rank, totals
 
@@ -234,7 +235,7 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
         conversations=len({(result.sha256, result.conversation) for result in results}),
         calls=sum({(result.sha256, result.conversation): result.calls for result in results}.values()),
         items=items,
-        above_oracle=[AboveItem(**msgspec.structs.asdict(one)) for one in above(results)],
+        above_oracle=[struct_of(AboveItem, one) for one in above(results)],
         engine=[
             struct_of(EngineItem, total, mean_ms=total.timing.mean, worst_ms=total.timing.worst)
             for total in ordered(results)
@@ -247,25 +248,26 @@ def answer_of(results: Sequence[Result], failures: Sequence[Outcome], *, aside: 
 
 
 def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recommended:
+    """The policy and budget to use, of results of `sources` of the `recorded` sessions."""
     from ctxvc.replay.results.totals import advice, totals, visible
 
     best = advice(totals(results))
     if best is None:
         return Recommended(sessions=sources, recorded=recorded)
-    return Recommended(
+    return struct_of(
+        Recommended,
+        best,
+        best.choice,
         sessions=sources,
         recorded=recorded,
         uses=best.choice.retention.nt.total,
-        policy=best.choice.policy,
-        budget=best.choice.budget,
-        enough=best.enough,
         visible=round(visible(best.choice), 4),
         routed=round(best.choice.share("all", "routed") or 0.0, 4),
         cost=round(best.choice.cost.relative_with_demand, 4),
         prune_rate=round(best.choice.tokens.prune_rate, 4),
-        fullest=Fullest(
-            policy=best.fullest.policy,
-            budget=best.fullest.budget,
+        fullest=struct_of(
+            Fullest,
+            best.fullest,
             visible=round(visible(best.fullest), 4),
             cost=round(best.fullest.cost.relative_with_demand, 4),
         ),
@@ -273,14 +275,14 @@ def recommended(results: Sequence[Result], sources: int, recorded: int) -> Recom
 
 
 def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence[Source], a: str, b: str) -> Replay:
+    """The answer, with the comparison of the policies `a` and `b` in it."""
     from ctxvc.replay.results.comparison import compared, examples
 
     counts = [
-        Transition(budget=one.budget, uses=one.uses, **msgspec.structs.asdict(one.transitions))
-        for one in compared(results, a, b)
+        struct_of(Transition, one.transitions, budget=one.budget, uses=one.uses) for one in compared(results, a, b)
     ]
     largest = [
-        DifferenceItem(file=one.file, budget=one.budget, **msgspec.structs.asdict(one.difference))
+        struct_of(DifferenceItem, one.difference, file=one.file, budget=one.budget)
         for one in examples(results, a, b, sources, _MOST_EXAMPLES)
     ]
     return msgspec.structs.replace(answer, compared=Comparison(a=a, b=b, transitions=counts, differences=largest))
@@ -288,9 +290,7 @@ def with_comparison(answer: Replay, results: Sequence[Result], sources: Sequence
 
 def _failure(outcome: Outcome) -> FailedSource:
     assert outcome.error
-    return FailedSource(
-        source=outcome.unit.source.name, error=phrases.message(outcome.error), hint=phrases.hint(outcome.error)
-    )
+    return FailedSource(source=outcome.unit.source.name, error=message_of(outcome.error), hint=hint_of(outcome.error))
 
 
 def _item(part: str, total: Totals) -> ReplayItem:
@@ -319,10 +319,7 @@ def _item(part: str, total: Totals) -> ReplayItem:
 
 
 def _classes(split: Split) -> ClassesItem:
-    return ClassesItem(**{name: PlacesItem(**msgspec.structs.asdict(getattr(split, name))) for name in _CLASSES})
-
-
-_CLASSES = ("all", "nt", "ar")
+    return ClassesItem(**{name: struct_of(PlacesItem, getattr(split, name)) for name in ("all", "nt", "ar")})
 
 
 def _uses(total: Totals, uses: Class) -> UsesItem:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import msgspec
 
-from ctxvc.cli.output import Cell, Column, Guess, Styled, Table, Timestamp
+from ctxvc.cli.output import Cell, Column, Styled, Table
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -16,6 +16,7 @@ SHORT = 12
 
 
 def described(description: str) -> msgspec.Meta:
+    """The annotation that describes a field in its schema and in docs/json.md."""
     return msgspec.Meta(description=description)
 
 
@@ -28,6 +29,16 @@ CutTokens = Annotated[int, described("tokens of earlier thinking and dashboards 
 ScopeName = Annotated[str, described("name of a scope")]
 SessionName = Annotated[str, described("name of a session")]
 BlockId = Annotated[str, described("`B17`")]
+#: When a changed prompt is the one that the model is sent: with the next request, after the host's next compaction, or
+#: in a session of the host that goes on from an export.
+Effect = Literal["next-request", "next-compaction", "export"]
+EffectField = Annotated[
+    Effect,
+    described(
+        "when the model is sent the changed prompt: with the next request; where another program owns it, after "
+        "its next compaction, or only in a session that goes on from an export"
+    ),
+]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
@@ -41,16 +52,19 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     TABLE: ClassVar[str] = ""
 
 
-def struct_of(kind: type[_Struct], source: object, **own: Any) -> _Struct:
-    """An answer or item with the attributes of `source` that have its fields' names; `own` are the other fields."""
-    copied = {
-        name: getattr(source, name) for name in kind.__struct_fields__ if name not in own and hasattr(source, name)
-    }
+def struct_of(kind: type[_Struct], *sources: object, **own: Any) -> _Struct:
+    """An answer or item whose fields come from `own`, else from the attribute of that name of the first source that has
+    one.
+    """
+    names = [name for name in kind.__struct_fields__ if name not in own]
+    copied = {name: getattr(source, name) for source in sources[::-1] for name in names if hasattr(source, name)}
     return kind(**{name: list(value) if type(value) is tuple else value for name, value in copied.items()}, **own)
 
 
-def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool] | None = None) -> Table:
-    """The table of some items; rows for which `dim` is true are dimmed."""
+def table_of(
+    kind: type[Item], items: Iterable[Item], *, heading: str = "", dim: Callable[[Any], bool] | None = None
+) -> Table:
+    """The table of some items; rows for which `dim` is true are dimmed. `heading` replaces the first column's name."""
     rows = list(items)
     columns = {
         name: column
@@ -58,7 +72,9 @@ def table_of(kind: type[Item], items: Iterable[Item], dim: Callable[[Any], bool]
         if not column.rare or any(getattr(item, name) for item in rows)
     }
     cells = [[_cell(column, getattr(item, name)) for name, column in columns.items()] for item in rows]
-    return Table(list(columns.values()), cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
+    headed = list(columns.values())
+    headed[0] = headed[0]._replace(name=heading or headed[0].name)
+    return Table(headed, cells, frozenset(at for at, item in enumerate(rows) if dim and dim(item)))
 
 
 def _columns(kind: type[Item]) -> dict[str, Column]:
@@ -71,7 +87,13 @@ def _columns(kind: type[Item]) -> dict[str, Column]:
 
 
 def star(is_current: bool) -> Cell:
+    """A green `*` for the current one; otherwise empty."""
     return Styled("*", "green") if is_current else ""
+
+
+def unless_zero(number: int) -> Cell:
+    """The number; empty for 0."""
+    return number or ""
 
 
 def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
@@ -84,7 +106,7 @@ def first_ranges(blocks: Sequence[str], limit: int = 8) -> str:
 
 
 def short(commit: str) -> str:
-    """As many digits of a commit's id as people are shown."""
+    """The first digits of a commit's id, as people see it."""
     return commit[:SHORT]
 
 
@@ -101,46 +123,6 @@ class LeftOut(Item, frozen=True, kw_only=True):
     text: str
 
 
-class LogItem(Item, frozen=True, kw_only=True):
-    """A commit. `log --jsonl` prints one of these a line, oldest first."""
-
-    commit: CommitId
-    scope: Annotated[str, described("scope in which it was made")]
-    parents: list[str]
-    step: Annotated[int, described("the scope's newest step in it")]
-    turn: Annotated[int, described("the scope's newest turn in it")]
-    time: TimeText
-    actor: Annotated[str, described("who did it: agent, planner, policy:NAME, guard, user, host")]
-    subject: Annotated[str, described("what it did, for people")]
-    body: Annotated[str, described("the rest of the message, without trailers")]
-    trailers: dict[str, str]
-
-
-class PurgedCopy(Item, frozen=True, kw_only=True):
-    """A place outside the store; it is read, never changed."""
-
-    kind: Annotated[str, described("`transcript`, or `exports`, whose places are not recorded")]
-    place: Annotated[str, described("the file")] = ""
-    state: Annotated[str, described("`has` some of it, `clean`, or `unknown`")]
-    why: Annotated[str, described("why it is unknown")] = ""
-
-
-class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1"):
-    """`purge --finish`, `purge --discard`: a purge that is decided but unfinished"""
-
-    done: Annotated[str, described("`finished` or `discarded`; empty if nothing was done")]
-    sealed: Annotated[bool, described("whether this machine decided it; if so, it is finished automatically")]
-    begun: Annotated[bool, described("whether some of it has been done")]
-    pack: Annotated[str, described("the pack with all remaining objects")]
-    refs: Annotated[list[str], described("refs that are moved")]
-    gone: Annotated[list[str], described("refs that are deleted")]
-    journals: Annotated[list[str], described("sessions whose journals are replaced")]
-    files: Annotated[list[str], described("files that are deleted, as paths in the store")]
-    checkouts: Annotated[list[str], described("folders that it names; deleted only if it is sealed")]
-    remaining: Annotated[list[str], described("folders that may still have it after it is finished")]
-    problem: Annotated[str, described("why it can only be discarded; empty if it can be finished")]
-
-
 class ActedGroup(Item, frozen=True, kw_only=True):
     """A group that has changed."""
 
@@ -148,82 +130,3 @@ class ActedGroup(Item, frozen=True, kw_only=True):
     level: int
     members: Annotated[list[str], described("blocks and groups; empty if the group is gone")]
     stub: str
-
-
-class TrustSetting(Item, frozen=True, kw_only=True):
-    """A setting beyond those that every store may have."""
-
-    file: Annotated[str, described("the file that contains it, as a path in the store; or the project's `ctxvc.toml`")]
-    key: str
-    value: str
-    acceptable: Annotated[bool, described("whether a person may accept it")]
-
-
-class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
-    """`trust`, `trust --revoke`"""
-
-    store: Annotated[str, described("path of the store; empty if there is none")]
-    accepted: Annotated[
-        bool, described("whether all its settings and those of the project's `ctxvc.toml` are in effect")
-    ]
-    changed: Annotated[bool, described("whether this command changed that")]
-    items: list[TrustSetting]
-
-
-class TrustedStore(Item, frozen=True, kw_only=True):
-    """A store with accepted settings."""
-
-    store: Annotated[str, described("its last known path")]
-    time: Annotated[str, described("when it was accepted")]
-    made: Annotated[bool, described("whether this machine created the store")]
-    items: list[TrustSetting]
-
-
-class TrustedFile(Item, frozen=True, kw_only=True):
-    """A project's own settings that are accepted."""
-
-    file: Annotated[str, described("the `ctxvc.toml`")]
-    time: Annotated[str, described("when it was accepted")]
-
-
-class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
-    """`trust --list`"""
-
-    items: list[TrustedStore]
-    projects: list[TrustedFile]
-
-
-def _place(state: str) -> Cell:
-    return Styled(state, "" if state == "here" else "yellow")
-
-
-class RemoteSession(Item, frozen=True, kw_only=True):
-    """A session on a remote, as the clone lists it that has the newest of it."""
-
-    TABLE = "name title clones updated tokens state"
-
-    name: Annotated[SessionName, Column("session", least=12)]
-    title: Annotated[
-        str,
-        described("the recording's title, or the beginning of the first human message"),
-        Column("title", least=24),
-    ]
-    clone: Annotated[str, described("the clone that has the newest of it")]
-    clones: Annotated[
-        list[str], described("all clones that have it there"), Column("clones", least=8, rank=1, cell=", ".join)
-    ]
-    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=Timestamp)]
-    started: TimeText
-    tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
-    scopes: Annotated[int, described("number of scopes")]
-    state: Annotated[
-        str, described("`here`, `not here`, `newer there`, or `purged here`"), Column("state", cell=_place)
-    ]
-
-
-class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):
-    """`sessions --remote`"""
-
-    remote: str
-    items: list[RemoteSession]
-    ignored: Annotated[list[str], described("what was left out of an index, and why")]

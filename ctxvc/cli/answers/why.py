@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, described
-from ctxvc.cli.output import Column, counted, iso
+from ctxvc.cli.answers.shared import Answer, CommitId, Item, described, struct_of, unless_zero
+from ctxvc.cli.output import Column, Share, Timestamp, counted, iso
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Row
@@ -37,6 +37,8 @@ _FILE_LINES = re.compile(r"(.+):([0-9]{1,9})[-–,:][0-9]*")
 #: The most files of a commit that are looked into, and other origins that are listed.
 _MOST_FILES = 300
 _MOST_OTHERS = 8
+#: The most stretches of lines that are named.
+_MOST_STRETCHES = 6
 
 #: An origin → in words.
 WRITERS = {"human": "a person", "unknown": "unknown", "agent": "an agent"}
@@ -74,7 +76,7 @@ class Origin(NamedTuple):
 
 
 def in_lines(folder: Path, store: Store, target: str) -> tuple[list[str], list[str]]:
-    """The answer for a model, and the addresses in it. Raises: NotFound, BadInput, CtxvcError."""
+    """The answer for a model, in lines, and the addresses in it. Raises: NotFound, BadInput, CtxvcError."""
     code = code_of(folder, target)
     links.take(store)
     if code.file and not code.number:
@@ -96,7 +98,7 @@ def in_lines(folder: Path, store: Store, target: str) -> tuple[list[str], list[s
 
 
 def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
-    """Raises: NotFound if no call on the file is recorded."""
+    """Who wrote the lines of a file. Raises: NotFound if no call on it is recorded."""
     lines = _file_lines(folder, store, code)
     if not lines:
         raise _nothing(code.file, code)
@@ -106,10 +108,9 @@ def blame_of(folder: Path, store: Store, code: Code) -> WhyFile:
         newest = origin.newest
         step = origins.step_of(store, newest.place) if newest else None
         conversations.append(
-            WhyConversation(
-                origin=origin.origin,
-                session=origin.session,
-                scope=origin.scope,
+            struct_of(
+                WhyConversation,
+                origin,
                 step=step.step if step else 0,
                 time=iso(step.ended) if step else "",
                 request=_request(store, step) if step else "",
@@ -142,6 +143,7 @@ def _request(store: Store, step: origins.Step) -> str:
 
 
 def answer_of(folder: Path, store: Store, code: Code, target: str) -> Why:
+    """The conversation behind a commit or a line. Raises: NotFound, BadInput."""
     link = _link(folder, store, code, target)
     committed = _committed(store, link)
     code = code._replace(commit=code.commit or (link.commit if link and not code.file else ""))
@@ -231,16 +233,10 @@ def _basis(origin: Origin, total: int) -> str:
 
 def _alternatives(ranked: Sequence[Origin], edits: Sequence[RecordedEdit]) -> list[WhyOther]:
     items = [
-        WhyOther(
-            origin=origin.origin, session=origin.session, scope=origin.scope,
-            step=origin.newest.place.row.step if origin.newest else 0, lines=len(origin.lines),
-        )
+        struct_of(WhyOther, origin, step=origin.newest.place.row.step if origin.newest else 0, lines=len(origin.lines))
         for origin in ranked[1:]
-    ]  # fmt: skip
-    items += [
-        WhyOther(origin="agent", session=edit.place.session, scope=edit.place.scope, step=edit.place.row.step, lines=1)
-        for edit in edits
     ]
+    items += [struct_of(WhyOther, edit.place, edit.place.row, origin="agent", lines=1) for edit in edits]
     return items[:_MOST_OTHERS]
 
 
@@ -371,14 +367,8 @@ def _with_step(store: Store, answer: Why, step: origins.Step, best: Origin) -> W
         asked=list(map(block, step.asked)),
         replied=list(map(block, step.replied)),
         notes=list(map(block, step.notes)),
-        calls=[
-            WhyCall(
-                address=edit.place.address, step=edit.place.row.step, tool=edit.place.row.tool, path=edit.path,
-                lines=count,
-            )
-            for edit, count in calls
-        ],
-    )  # fmt: skip
+        calls=[struct_of(WhyCall, edit, edit.place, edit.place.row, lines=count) for edit, count in calls],
+    )
 
 
 def _decoded(value: str) -> str:
@@ -406,14 +396,28 @@ class WhyCall(Item, frozen=True, kw_only=True):
     lines: Annotated[int, described("number of the lines in question that it made"), Column("lines", right=True)]
 
 
-class WhyOther(Item, frozen=True, kw_only=True):
+class WrittenBy:
+    """The column of an item that says who wrote its lines."""
+
+    origin: str
+    session: str
+    scope: str
+
+    @property
+    def writer(self) -> Annotated[str, Column("conversation", least=12)]:
+        return f"{self.session}/{self.scope}" if self.session else WRITERS[self.origin]
+
+
+class WhyOther(Item, WrittenBy, frozen=True, kw_only=True):
     """Another origin of a commit's lines, or another edit with the text of a single line."""
+
+    TABLE = "writer step lines"
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
     session: Annotated[str, described("empty if it is not an agent's")]
     scope: str
-    step: int
-    lines: int
+    step: Annotated[int, Column("step", right=True, cell=unless_zero)]
+    lines: Annotated[int, Column("lines", right=True)]
 
 
 class WhyCommitted(Item, frozen=True, kw_only=True):
@@ -455,18 +459,31 @@ class Why(Answer, frozen=True, kw_only=True, tag="ctxvc.why/2"):
     ] = []
 
 
-class WhyConversation(Item, frozen=True, kw_only=True):
+def _first_stretches(ranges: Sequence[tuple[int, int]]) -> str:
+    stretches = [f"{first}–{last}" if first < last else str(first) for first, last in ranges]
+    return ", ".join(stretches[:_MOST_STRETCHES]) + (", …" if len(stretches) > _MOST_STRETCHES else "")
+
+
+class WhyConversation(Item, WrittenBy, frozen=True, kw_only=True):
     """The lines of a file by one conversation, by people, or of unknown origin."""
+
+    TABLE = "count share writer step time ranges request"
 
     origin: Annotated[str, described("`agent`, `human` or `unknown`")]
     session: Annotated[str, described("empty if it is not an agent's, like the next four fields")]
     scope: str
-    step: Annotated[int, described("the newest step that made one of them")]
-    time: Annotated[str, described("time of that step, ISO 8601")]
-    request: Annotated[str, described("the beginning of the person's request in its turn")]
-    count: Annotated[int, described("number of non-blank lines")]
-    share: Annotated[float, described("share of the file's lines, 0 to 1")]
-    ranges: Annotated[list[tuple[int, int]], described("first and last line of each stretch")]
+    step: Annotated[
+        int, described("the newest step that made one of them"), Column("last step", right=True, cell=unless_zero)
+    ]
+    time: Annotated[str, described("time of that step, ISO 8601"), Column("when", cell=Timestamp)]
+    request: Annotated[str, described("the beginning of the person's request in its turn"), Column("asked", least=20)]
+    count: Annotated[int, described("number of non-blank lines"), Column("lines", right=True)]
+    share: Annotated[float, described("share of the file's lines, 0 to 1"), Column("share", right=True, cell=Share)]
+    ranges: Annotated[
+        list[tuple[int, int]],
+        described("first and last line of each stretch"),
+        Column("where", least=12, rank=1, cell=_first_stretches),
+    ]
 
 
 class WhyLine(Item, frozen=True, kw_only=True):

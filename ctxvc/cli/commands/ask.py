@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of
+from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, described, struct_of, table_of, unless_zero
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
-from ctxvc.cli.options.policy_option import model_of
-from ctxvc.cli.options.provider_option import default_model, provider_option
-from ctxvc.cli.options.standard_input import or_text, text
-from ctxvc.cli.options.values import TokenAmount
+from ctxvc.cli.options.policy_and_model import default_model, model_of, provider_option
+from ctxvc.cli.options.values import TokenAmount, or_text, text
 from ctxvc.cli.output import Cell, Column, Output, Styled, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -123,7 +121,7 @@ class _Question:
         self._window = min(budget, (reported.tokens if reported else 0) or models.window(model) or budget)
 
     def of_session(self, name: str) -> tuple[str, AskResult]:
-        """The whole name of a session, and what it gave. Raises: CtxvcError."""
+        """The full name of a session, and the answer from it. Raises: CtxvcError."""
         from ctxvc.agent import ask as of_one
         from ctxvc.session.session import Session
         from ctxvc.store.log.stored_session import StoredSession
@@ -139,7 +137,7 @@ class _Question:
                 recorded.stored.leave()
 
     def of_sessions(self, remote: str | None, unreadable: list[CtxvcError]) -> AskResult:
-        """What all sessions of the project gave, or those that a remote has. Raises: CtxvcError."""
+        """The answer from all sessions of the project, or from those that a remote has. Raises: CtxvcError."""
         from ctxvc.agent import ask_sessions
         from ctxvc.cli.remotes import remote_sessions
 
@@ -150,7 +148,7 @@ class _Question:
                 return self._result(session, self._recordings(session, [source], unreadable))
 
     def of_all_projects(self, unreadable: list[CtxvcError]) -> AskResult:
-        """What the sessions of all projects gave. Raises: CtxvcError."""
+        """The answer from the sessions of all projects. Raises: CtxvcError."""
         from ctxvc.agent import ask_sessions
 
         sources = ask_sessions.labelled([store.path for store in self._app.all_stores(unreadable)])
@@ -196,10 +194,6 @@ def _lines(output: Output, answer: AnsweredQuestion) -> Iterator[str]:
     yield from output.table_lines(table_of(CitationItem, answer.items))
 
 
-def _step(step: int) -> Cell:
-    return step or ""
-
-
 class CitationItem(Item, frozen=True, kw_only=True):
     """A citation in an answer. It is valid if the block exists and was read."""
 
@@ -210,7 +204,7 @@ class CitationItem(Item, frozen=True, kw_only=True):
     project: Annotated[str, described("with --all-projects, the project's folder; empty if the citation is invalid")]
     session: Annotated[str, described("empty if the citation is invalid")]
     scope: Annotated[ScopeName, Column("scope", rank=1)]
-    step: Annotated[int, Column("step", right=True, cell=_step)]
+    step: Annotated[int, Column("step", right=True, cell=unless_zero)]
     label: Annotated[str, Column("label", least=24)]
     exists: Annotated[bool, described("whether the recording has a block with that number and checksum")]
     was_read: Annotated[bool, described("whether it was read for this answer")]

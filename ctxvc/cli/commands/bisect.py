@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import SHORT, Answer, Item, LogItem, ScopeName, SessionName, described
+from ctxvc.cli.answers.commits import LogItem, OfCommit, log_item, stored_of
+from ctxvc.cli.answers.shared import SHORT, Answer, Item, ScopeName, SessionName, described, table_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.values import TokenAmount
-from ctxvc.cli.output import Column, Guess, Output, Styled, Table, counted
-from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
+from ctxvc.cli.output import Cell, Column, Guess, Output, Styled, counted
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core import display
 from ctxvc.core.plan import selection
@@ -37,6 +36,7 @@ PROMPT = "CTXVC_PROMPT"
 
 #: Exit codes from here on are no judgement: a command that was not found, a signal.
 NO_JUDGEMENT = 126
+_MOVES = {"entered": ("+", "green"), "left": ("-", "red"), "bad": ("bad", "red"), "good": ("good", "green")}
 
 
 @command("bisect", "ctxvc bisect timeout")
@@ -89,21 +89,14 @@ def _of_target(stored: StoredSession, scope: str, target: str, *, as_text: bool)
         moves, what = bisecting.of_address(stored, scope, item.id), "block"
     else:
         moves, what = bisecting.of_text(stored, scope, target), "text"
-    entries = _Entries(stored.store)
-    items = [
-        Turned(move=move.move, block=move.id, type=move.kind, tokens=None, commit=entries.of(move.commit))
-        for move in moves
-    ]
+
+    @cache
+    def item_of(commit: str) -> LogItem | None:
+        return log_item(stored.store, revision.entry(stored.store, commit)) if commit else None
+
+    items = [Turned(move=move.move, block=move.id, type=move.kind, commit=item_of(move.commit)) for move in moves]
     present = {move.id: move.move == "entered" for move in moves}
-    return Bisected(
-        session=stored.name,
-        scope=scope,
-        what=what,
-        asked=target,
-        stands=any(present.values()),
-        judged=0,
-        items=items,
-    )
+    return _answer(stored, scope, what, target, items, stands=any(present.values()))
 
 
 def _of_tokens(stored: StoredSession, scope: str, limit: int) -> Bisected:
@@ -115,16 +108,8 @@ def _of_tokens(stored: StoredSession, scope: str, limit: int) -> Bisected:
     if place is not None:
         stands = bisecting.still_over(store, commits, costs.of, limit, place)
         item = log_item(store, revision.entry(store, commits[place]))
-        items = [Turned(move="passed", block="", type="", tokens=costs.of(commits[place]), commit=item)]
-    return Bisected(
-        session=stored.name,
-        scope=scope,
-        what="tokens",
-        asked=str(limit),
-        stands=stands,
-        judged=costs.measured,
-        items=items,
-    )
+        items = [Turned(move="passed", tokens=costs.of(commits[place]), commit=item)]
+    return _answer(stored, scope, "tokens", str(limit), items, stands=stands, judged=costs.measured)
 
 
 def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, linear: bool) -> Bisected:
@@ -149,23 +134,18 @@ def _of_command(stored: StoredSession, scope: str, judge: str, folder: Path, *, 
         else:
             turns = [(bisecting.first_bad(range(len(commits)), good), False)]
     items = [
-        Turned(
-            move="good" if now else "bad",
-            block="",
-            type="",
-            tokens=None,
-            commit=log_item(store, revision.entry(store, commits[place])),
-        )
+        Turned(move="good" if now else "bad", commit=log_item(store, revision.entry(store, commits[place])))
         for place, now in turns
     ]
+    kind = "command, every prompt" if linear else "command"
+    return _answer(stored, scope, kind, judge, items, stands=not judged[newest], judged=len(judged))
+
+
+def _answer(
+    stored: StoredSession, scope: str, kind: str, target: str, items: list[Turned], *, stands: bool, judged: int = 0
+) -> Bisected:
     return Bisected(
-        session=stored.name,
-        scope=scope,
-        what="command, every prompt" if linear else "command",
-        asked=judge,
-        stands=not judged[newest],
-        judged=len(judged),
-        items=items,
+        session=stored.name, scope=scope, what=kind, asked=target, stands=stands, judged=judged, items=items
     )
 
 
@@ -180,7 +160,7 @@ def _print(ctx: click.Context, output: Output, answer: Bisected, waiting: int) -
     if output.json:
         output.value(answer)
     elif answer.items:
-        output.table(_turns_table(answer.items))
+        output.table(table_of(Turned, answer.items))
     if answer.items and not output.json:
         output.note(_now(answer))
     if answer.what == "command" and answer.items:
@@ -221,40 +201,6 @@ def _nothing(answer: Bisected) -> str:
             return f"{answer.asked} was never in the prompt of {where}"
     text = display.one_line(answer.asked, 60)
     return f"'{text}' was never in the prompt of {where}; `ctxvc grep -F` searches elsewhere, too"
-
-
-def _turns_table(items: Sequence[Turned]) -> Table:
-    marks = {"entered": ("+", "green"), "left": ("-", "red"), "bad": ("bad", "red"), "good": ("good", "green")}
-    return Table(
-        columns=[
-            Column("move"), Column("block"), Column("type", rank=2), Column("tokens", right=True, rank=1),
-            *COMMIT_COLUMNS,
-        ],
-        rows=[
-            [
-                Styled(*marks.get(item.move, (item.move, "yellow"))),
-                item.block,
-                item.type,
-                None if item.tokens is None else Guess(item.tokens),
-                *commit_cells(item.commit),
-            ]
-            for item in items
-        ],
-    )  # fmt: skip
-
-
-class _Entries:
-    """Commits as JSON has them, each read once."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[str, answers.LogItem] = {}
-
-    def of(self, commit: str) -> answers.LogItem | None:
-        """The commit as JSON; None if it is not committed yet."""
-        if commit and commit not in self._known:
-            self._known[commit] = log_item(self._store, revision.entry(self._store, commit))
-        return self._known.get(commit)
 
 
 class _PromptCosts:
@@ -337,13 +283,37 @@ def _within(address: Address, stored: StoredSession, scope: str) -> Address:
     return Address(id=address.id, scope=scope, checksum=address.checksum) if elsewhere else address
 
 
-class Turned(Item, frozen=True, kw_only=True):
+def _move(move: str) -> Cell:
+    return Styled(*_MOVES.get(move, (move, "yellow")))
+
+
+def _guess(tokens: int | None) -> Cell:
+    return None if tokens is None else Guess(tokens)
+
+
+class Turned(Item, OfCommit, frozen=True, kw_only=True):
     """A commit at which something changed."""
 
-    move: Annotated[str, described("`entered` or `left` the prompt; `passed` a number of tokens; `bad` or `good`")]
-    block: Annotated[str, described("`B17`, `G3`; `request` for system prompt and tools; empty for the whole prompt")]
-    type: Annotated[str, described("the block's kind, `group` or `system`; empty for the whole prompt")]
-    tokens: Annotated[int | None, described("of the prompt, if requested")]
+    TABLE = f"move block type tokens {OfCommit.COMMIT}"
+
+    move: Annotated[
+        str,
+        described("`entered` or `left` the prompt; `passed` a number of tokens; `bad` or `good`"),
+        Column("move", cell=_move),
+    ]
+    block: Annotated[
+        str,
+        described("`B17`, `G3`; `request` for system prompt and tools; empty for the whole prompt"),
+        Column("block"),
+    ] = ""
+    type: Annotated[
+        str,
+        described("the block's kind, `group` or `system`; empty for the whole prompt"),
+        Column("type", rank=2),
+    ] = ""
+    tokens: Annotated[
+        int | None, described("of the prompt, if requested"), Column("tokens", right=True, rank=1, cell=_guess)
+    ] = None
     commit: Annotated[LogItem | None, described("null if not committed yet")]
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, Item, LogItem, ScopeName, SessionName, described, struct_of, table_of
+from ctxvc.cli.answers.commits import LogItem, OfCommit, log_item, stored_of
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Guess, Output, Table, Tokens, counted
-from ctxvc.cli.terminal.commit_table import COMMIT_COLUMNS, commit_cells, log_item, stored_of
+from ctxvc.cli.output import Cell, Column, Guess, Output, Tokens, counted
 from ctxvc.core.ledger.ledger import Group, Row
 from ctxvc.core.plan import selection
 from ctxvc.errors import NotFound
@@ -113,23 +113,22 @@ def _blame_lines(output: Output, answer: Blamed) -> Iterator[str]:
     ]
     yield from output.facts(facts)
     yield ""
-    yield from output.table_lines(
-        Table(
-            columns=[Column("what"), *COMMIT_COLUMNS, Column("reason", least=12)],
-            rows=[[event.what, *commit_cells(event.commit), event.reason] for event in answer.events],
-        )
-    )
+    yield from output.table_lines(table_of(BlameEvent, answer.events))
     if not answer.stays:
         return
     yield ""
     yield from output.table_lines(table_of(BlameStay, answer.stays))
 
 
-class BlameEvent(Item, frozen=True, kw_only=True):
+class BlameEvent(Item, OfCommit, frozen=True, kw_only=True):
     """An event in the history of a block or group."""
 
-    what: Annotated[str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or its state since then")]
-    reason: Annotated[str, described("the reason given, for this block first; often empty")]
+    TABLE = f"what {OfCommit.COMMIT} reason"
+
+    what: Annotated[
+        str, described("`brought in`, `made`, `read`, `restored`, `cut`, …, or its state since then"), Column("what")
+    ]
+    reason: Annotated[str, described("the reason given, for this block first; often empty"), Column("reason", least=12)]
     commit: Annotated[LogItem | None, described("null if not committed yet")]
 
 

@@ -43,7 +43,7 @@ def checkout(app: App, name: str, folder: Path | None, take: bool, redraw: Path 
             checked_out = redraw_dashboard(store, app.path(redraw))
         else:
             session, _, scope = name.partition("/")
-            session = app.resolved(store, session) if session else app.session_name(store) or store.current_session()
+            session = app.resolved(store, session) if session else app.current_session(store)
             scope = scope or store.current_scope(session)
             where = app.path(folder) if folder else checkouts.place(store, session, scope)
             taken = [f"{move.verb} {move.block}" for move in checkouts.take(store, where).moves] if take else []

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import (
     ActedGroup,
     Answer,
     CutTokens,
+    EffectField,
     Item,
     LeftOut,
     PromptTokens,
@@ -26,18 +27,22 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.options.policy_option import model_options, unasked, with_model
+from ctxvc.cli.options.policy_and_model import model_options, parsed, unasked, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, safe
 from ctxvc.cli.verb import cut_part
-
-if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Action, Rehearsal
-    from ctxvc.core.policy import Policy
-    from ctxvc.core.view.view import View
-    from ctxvc.session.session import Session
-
+from ctxvc.core.plan.plan import Action, Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.budget import Budget, check
+from ctxvc.core.view.view import View
+from ctxvc.errors import BadInput
+from ctxvc.policies import spec
+from ctxvc.policies.layered import Layered
+from ctxvc.policies.run import ask_plan
+from ctxvc.session.compaction import focus_words
+from ctxvc.session.session import Session
+from ctxvc.store.log.stored_session import StoredSession
 
 #: If no policy and no budget are named: old results are cleared until the first share of the prompt is left; if more
 #: than the second remains, old steps are summarised.
@@ -65,10 +70,6 @@ def compact(
     the newest steps stay. `ctxvc recover` reads what left, `ctxvc undo` takes the whole compaction back. Without
     --planner, a summary is extracted from the text by rule.
     """
-    from ctxvc.cli.options.policy_option import parsed
-    from ctxvc.policies.layered import Layered
-    from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import StoredSession
 
     usual = Layered() if budget else Layered(clear=CLEARED, summarise=SUMMARISED)
     policy = _focused(parsed(spec, app.folder) if spec else usual, focus)
@@ -85,20 +86,12 @@ def compact(
             policy = with_model(app, session, policy, model, script)
             answer = _compacted(session, policy, budget or 0, dry_run=False)
             if answer.committed:
-                answer = msgspec.structs.replace(answer, effect=host_prompt.effect(app, session))
-    if app.output.json:
-        app.output.value(answer)
-    else:
-        app.output.prose(_lines(app.output, answer, dry_run=dry_run))
-        if advice := host_prompt.advice(answer.effect):
-            app.output.note(advice)
+                answer = msgspec.structs.replace(answer, effect=hosts.effect(app, session))
+    app.output.answer(answer, _lines(app.output, answer, dry_run=dry_run), hosts.advice(answer.effect))
 
 
 def _focused(policy: Policy, text: str) -> Policy:
     """The policy with the words of a text in its focus, short and common ones left out. Raises: BadInput."""
-    from ctxvc.errors import BadInput
-    from ctxvc.policies.layered import Layered
-    from ctxvc.session.compaction import focus_words
 
     if not text:
         return policy
@@ -111,9 +104,6 @@ def _focused(policy: Policy, text: str) -> Policy:
 
 
 def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) -> Compacted:
-    from ctxvc.core.plan.rehearse import rehearse
-    from ctxvc.policies import spec
-    from ctxvc.policies.run import ask_plan
 
     view = unasked(session.view())
     before = session.used()
@@ -130,16 +120,13 @@ def _compacted(session: Session, policy: Policy, window: int, *, dry_run: bool) 
         tokens_after=after,
         tokens_cut=max(0, view.calibrated(rehearsal.tokens_after) - after),
         items=_items(rehearsal),
-        groups=[
-            struct_of(answers.ActedGroup, group) for group in rehearsal.groups if group.members and not group.group
-        ],
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        groups=[struct_of(ActedGroup, group) for group in rehearsal.groups if group.members and not group.group],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
 def _under(view: View, window: int, present: int) -> View:
     """The view with the given window, else with one as small as the present prompt."""
-    from ctxvc.core.view.budget import Budget, check
 
     window_size, reserve, present = window or view.budget.window, view.budget.reserve, max(1, present)
     if not window:
@@ -209,4 +196,4 @@ class Compacted(Answer, frozen=True, kw_only=True, tag="ctxvc.compact/1"):
     items: list[CompactedPart]
     groups: Annotated[list[ActedGroup], described("the groups whose stubs replace the blocks that left")]
     problems: list[LeftOut]
-    effect: host_prompt.EffectField = "next-request"
+    effect: EffectField = "next-request"

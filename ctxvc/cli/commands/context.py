@@ -6,14 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import click
-import msgspec
 
-from ctxvc.cli.answers.shared import Answer, CommitId, Item, ScopeName, SessionName, TokenCount, described, table_of
-from ctxvc.cli.answers.window import WindowAnswer, window_answer
+from ctxvc.cli.answers.shared import (
+    Answer,
+    CommitId,
+    Item,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+    struct_of,
+    table_of,
+)
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import Cell, Column, Guess, Output, Share, Styled, Table, Tokens, counted
 from ctxvc.cli.terminal.charts import WIDTH
-from ctxvc.cli.terminal.dashboard import dashboard_of, window_facts
+from ctxvc.cli.terminal.dashboard import WindowAnswer, dashboard_of, used_tokens, window_facts
 from ctxvc.core.display import decode, one_line
 from ctxvc.core.ledger.ledger import Source
 from ctxvc.core.view.view import View
@@ -53,17 +61,18 @@ def context(app: App, revision: str, by: usage.By | None, growth: bool, episodes
         window = occupancy(stored.store, snapshot, meter, costs)
         dashboard = dashboard_of(snapshot, meter, costs, window.calibration)
         sizes = () if app.json else prompt_size.counted_sizes(stored.store, snapshot.commit)
-    answer = Context(
-        session=snapshot.session,
-        scope=snapshot.scope,
+    answer = struct_of(
+        Context,
+        window,
+        snapshot,
         by=by,
-        **window_answer(window),
+        **used_tokens(window),
         limit=dashboard.limit,
         estimated=meter.estimated,
         thresholds=[
-            Threshold(**point._asdict()) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
+            struct_of(Threshold, point) for point in usage.thresholds(dashboard.used, budget_of(snapshot.ledger))
         ],
-        items=[Category(**category._asdict()) for category in categories],
+        items=[struct_of(Category, category) for category in categories],
     )
     if app.output.json:
         app.output.value(answer)
@@ -84,12 +93,7 @@ def _episodes(output: Output, snapshot: Snapshot, meter: Meter) -> None:
         words=lambda row: decode(snapshot.bodies.body(row)),
     )
     lines = episodes.lines(view.ledger, Episodes(derive=True).graph(view), price)
-    answer = EpisodeList(
-        session=snapshot.session,
-        scope=snapshot.scope,
-        items=[EpisodeItem(**{**msgspec.structs.asdict(line), "dependencies": list(line.dependencies)})
-               for line in lines],
-    )  # fmt: skip
+    answer = struct_of(EpisodeList, snapshot, items=[struct_of(EpisodeItem, line) for line in lines])
     output.answer(answer, table_of(EpisodeItem, answer.items))
 
 
@@ -107,17 +111,7 @@ def _context_lines(
         ]
     )
     yield ""
-    yield from output.table_lines(
-        Table(
-            columns=[
-                Column(answer.by, least=12),
-                Column("blocks", right=True),
-                Column("~tokens", right=True),
-                Column("share", right=True),
-            ],
-            rows=[[item.name, item.blocks, Tokens(item.tokens), Share(item.share)] for item in answer.items],
-        )
-    )
+    yield from output.table_lines(table_of(Category, answer.items, heading=answer.by))
 
 
 def _ahead(output: Output, threshold: Threshold) -> Cell:
@@ -130,10 +124,12 @@ def _ahead(output: Output, threshold: Threshold) -> Cell:
 class Category(Item, frozen=True, kw_only=True):
     """A category of the context."""
 
-    name: str
-    blocks: int
-    tokens: Annotated[int, described("in the prompt now")]
-    share: Annotated[float, described("of everything in the prompt, 0 to 1")]
+    TABLE = "name blocks tokens share"
+
+    name: Annotated[str, Column("", least=12)]
+    blocks: Annotated[int, Column("blocks", right=True)]
+    tokens: Annotated[int, described("in the prompt now"), Column("~tokens", right=True, cell=Tokens)]
+    share: Annotated[float, described("of everything in the prompt, 0 to 1"), Column("share", right=True, cell=Share)]
 
 
 class Threshold(Item, frozen=True, kw_only=True):
@@ -211,7 +207,7 @@ def show_growth(output: Output, store: Store, snapshot: Snapshot, meter: Meter) 
     ]
     limit = budget_of(snapshot.ledger).effective
     if output.json:
-        output.value(Growth(session=snapshot.session, scope=snapshot.scope, limit=limit, items=items))
+        output.value(struct_of(Growth, snapshot, limit=limit, items=items))
     elif items:
         output.table(_table(items, _LINES if output.terminal else len(items)))
     else:
@@ -221,17 +217,13 @@ def show_growth(output: Output, store: Store, snapshot: Snapshot, meter: Meter) 
 def _table(items: Sequence[GrowthItem], lines: int) -> Table:
     """A line for each of so many spans of calls, with the largest prompt in it."""
     lines = min(lines, len(items))
+    spans = [items[line * len(items) // lines : (line + 1) * len(items) // lines] for line in range(lines)]
     maximum = max(1, *(item.unmanaged for item in items))
     columns = (
         Column("step"), Column("tokens", right=True), Column("if all kept", right=True, rank=2),
         Column("", least=WIDTH), Column("before it", least=12),
     )  # fmt: skip
-    return Table(columns, [_line(span, maximum) for span in _spans(items, lines)])
-
-
-def _spans(items: Sequence[GrowthItem], lines: int) -> Iterator[Sequence[GrowthItem]]:
-    for line in range(lines):
-        yield items[line * len(items) // lines : (line + 1) * len(items) // lines]
+    return Table(columns, [_line(span, maximum) for span in spans])
 
 
 def _line(span: Sequence[GrowthItem], maximum: int) -> list[Cell]:

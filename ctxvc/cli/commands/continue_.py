@@ -24,7 +24,7 @@ from ctxvc.cli.agents_session import (
     write_session,
 )
 from ctxvc.cli.app import App, command, json_option, revision_argument
-from ctxvc.cli.options.policy_option import parsed, unasked, usual
+from ctxvc.cli.options.policy_and_model import parsed, unasked, usual
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.core.prompt.cut import is_cut

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.changes import Change, changes
+from ctxvc.cli.answers.commits import Change, changes
 from ctxvc.cli.answers.shared import SHORT, Answer, CommitId, Item, ScopeName, SessionName, described, table_of
 from ctxvc.cli.app import App, command, complete_revisions, json_option, not_empty, revision_argument
 from ctxvc.cli.output import Guess, Output, Tokens, safe

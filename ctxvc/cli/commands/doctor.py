@@ -19,10 +19,10 @@ import click
 
 from ctxvc.claude_code import installed, requests, spool
 from ctxvc.claude_code.installed import Transcript
-from ctxvc.cli import phrases, settings
+from ctxvc.cli import settings
 from ctxvc.cli.answers.shared import Answer, Item, described, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Column, Output, counted, plain
+from ctxvc.cli.output import Column, Output, counted, hint_of, message_of, plain
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
 from ctxvc.errors import CtxvcError, Damaged, render
@@ -92,19 +92,12 @@ def doctor(ctx: click.Context, repair: bool) -> None:
         *_guarded("wire", "", lambda: _wire(app)),
         *_guarded("transcripts", "", lambda: _transcripts(app)),
     ]
-    if app.output.json:
-        app.output.value(Doctor(items=items))
+    if app.output.json or not app.output.terminal:
+        app.output.answer(Doctor(items=items), table_of(DoctorItem, items))
     else:
-        _print(app.output, items)
+        app.output.lines(_screen_lines(app.output, items))
     if any(item.check == _CONTENTS and item.level == "problem" for item in items):
         ctx.exit(Damaged.exit_code)
-
-
-def _print(output: Output, items: list[DoctorItem]) -> None:
-    if output.terminal:
-        output.lines(_screen_lines(output, items))
-        return
-    output.table(table_of(DoctorItem, items))
 
 
 def _screen_lines(output: Output, items: list[DoctorItem]) -> Iterator[str]:
@@ -142,7 +135,7 @@ def _guarded(check: str, mend: str, look: Callable[[], Iterator[DoctorItem]]) ->
         yield from look()
     except CtxvcError as error:
         check = _CONTENTS if isinstance(error, Damaged) else check
-        yield _problem(check, phrases.message(error), phrases.hint(error) or mend)
+        yield _problem(check, message_of(error), hint_of(error) or mend)
     except OSError as error:
         yield _problem(check, f"{error.filename}: {error.strerror}", mend)
 
@@ -195,7 +188,7 @@ def _about_store(app: App) -> Iterator[DoctorItem]:
     try:
         path = app.store_path()
     except CtxvcError as error:
-        yield _note("store", phrases.message(error), "ctxvc init")
+        yield _note("store", message_of(error), "ctxvc init")
         return
     yield from _guarded("store", "ctxvc verify", lambda: _store(path))
 

@@ -8,6 +8,7 @@ import click
 
 from ctxvc import importers
 from ctxvc.cli.agents_session import AGENTS, CLAUDE_CODE, ExportedSession, note_losses, print_export, say, write_session
+from ctxvc.cli.answers.shared import struct_of
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import safe
@@ -114,18 +115,8 @@ def _export_bundle(app: App, revision: str, target: Path | None) -> None:
         snapshot = app.revision(stored, revision)
         size = bundle.write(stored.store, path, {snapshot.session: stored.store.tips(snapshot.session)})
     if app.output.json:
-        app.output.value(
-            ExportedSession(
-                format=bundle.FORMAT,
-                session=snapshot.session,
-                scope=snapshot.scope,
-                commit=snapshot.commit,
-                bytes=size,
-                file=str(path),
-                content="",
-                losses=[],
-            )
-        )
+        own = {"format": bundle.FORMAT, "bytes": size, "file": str(path), "content": "", "losses": []}
+        app.output.value(struct_of(ExportedSession, snapshot, **own))
     else:
         app.output.note(f"wrote {display.human_bytes(size)} to {safe(str(path))}")
         if stored.waiting():

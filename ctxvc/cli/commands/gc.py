@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,10 +86,10 @@ def gc(
 
 def _is_confirmed(app: App, survey: retention.Survey, limits: retention.Limits) -> bool:
     """Whether a person says yes to what is shown; nobody can be asked without a terminal."""
-    if app.output.json or not (app.output.terminal and sys.stdin.isatty()):
+    if not app.may_ask:
         return False
     _show(app.output, _answer(survey, survey.size, "", removed=False), limits)
-    return click.confirm("remove them?", default=False, err=True)
+    return app.agrees("remove them?")
 
 
 def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) -> Retention:
@@ -99,7 +98,7 @@ def _answer(survey: retention.Survey, size: int, bundle: str, *, removed: bool) 
         bytes=size if removed else survey.size,
         bytes_freed=survey.freed,
         items=[struct_of(LeavingSession, one, updated=iso(one.updated)) for one in survey.leaving],
-        staying=[StayingSession(session=one.session, why=one.why) for one in survey.staying],
+        staying=[struct_of(StayingSession, one) for one in survey.staying],
         bundle=bundle,
     )
 

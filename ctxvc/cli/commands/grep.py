@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -10,22 +11,22 @@ from typing import Annotated, get_args
 
 import click
 
-from ctxvc.cli.answers import ranked
-from ctxvc.cli.answers.hits import Hit, Standing
+from ctxvc.cli.answers.hits import Hit, RankedHit, Standing, context_lines, screen_lines
 from ctxvc.cli.answers.shared import Answer, described, struct_of, table_of
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable, timeout_option
 from ctxvc.cli.options.values import time_option
-from ctxvc.cli.output import counted, safe
-from ctxvc.cli.terminal.hits import context_lines, screen_lines
+from ctxvc.cli.output import counted, iso, safe
 from ctxvc.cli.terminal.progress import Progress
-from ctxvc.core import display, patterns
+from ctxvc.core import display, patterns, relevance
 from ctxvc.core.ledger.block import Kind
 from ctxvc.core.ledger.ledger import Row
-from ctxvc.errors import CtxvcError, Damaged
+from ctxvc.errors import CtxvcError, Damaged, Refused
 from ctxvc.inspection import filters as filtering
 from ctxvc.inspection import grep as searching
+from ctxvc.inspection import search
 from ctxvc.inspection.bodies import StoredBody, bodies, read
-from ctxvc.inspection.filters import Filters, SessionFacts
+from ctxvc.inspection.filters import Filters, SessionFacts, within
+from ctxvc.inspection.search import Fitting, Searched
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.store import Store
 
@@ -94,7 +95,7 @@ def grep(
         if scope or ignore_case or fixed or context:
             raise click.UsageError("--rank takes words: leave out --scope, -i, -F and -C")
         ranked_limit = RANKED if limit is None else limit
-        any_fits = ranked.show(app, source, filters, matches, ranked_limit, everywhere=everywhere,
+        any_fits = _rank(app, source, filters, matches, ranked_limit, everywhere=everywhere,
                                projects=projects if all_projects else None)  # fmt: skip
     else:
         pattern = patterns.compiled(source, fixed=fixed, ignore_case=ignore_case).until(timeout, time.monotonic)
@@ -143,21 +144,16 @@ def _show(
         for store, stored_bodies in chosen:
             count += len(stored_bodies)
             with Progress("searching", sum(body.places[0].row.bytes for body in stored_bodies)) as progress:
-                yield from _with_progress(read(store, stored_bodies, unreadable), progress)
+                for stored_body, body in read(store, stored_bodies, unreadable):
+                    yield stored_body, body
+                    progress.add(len(body))
 
     search = searching.Search(texts(), pattern, context)
     matching = iter(search)
     hits_listed = [_hit(hit) for hit in islice(matching, limit or None)]
     more = sum(1 for _ in matching) if limit else 0
     chosen.close()
-    answer = Grepped(
-        pattern=pattern.source,
-        bodies=count,
-        searched=search.searched,
-        skipped=search.skipped,
-        more=more,
-        items=hits_listed,
-    )
+    answer = struct_of(Grepped, search, pattern=pattern.source, bodies=count, more=more, items=hits_listed)
     if app.output.json:
         app.output.value(answer)
     elif hits_listed and app.output.terminal:
@@ -194,7 +190,7 @@ def _project(
     """The project's store, with the bodies to search."""
     if everywhere:
         with app.reading_store() as store:
-            current = app.session_name(store) or store.current_session()
+            current = app.current_session(store)
             sessions = _all_sessions(store, current, unreadable)
             yield store, bodies(sessions, matches, filters=filters, whole=True, unreadable=unreadable)
         return
@@ -234,33 +230,121 @@ def _scopes(stored: StoredSession) -> Sequence[str]:
     return sorted(stored.scopes(), key=lambda name: name != stored.scope)
 
 
-def _with_progress(
-    stream: Iterator[tuple[StoredBody, bytes]], progress: Progress
-) -> Iterator[tuple[StoredBody, bytes]]:
-    for stored_body, body in stream:
-        yield stored_body, body
-        progress.add(len(body))
-
-
 def _hit(hit: searching.Hit) -> Hit:
     first, *others = hit.places
-    return struct_of(
-        Hit,
-        hit,
-        address=first.address,
-        session=first.session,
-        scope=first.scope,
-        block=first.row.id,
-        type=first.row.kind,
-        state=first.row.state,
-        step=first.row.step,
-        also=[Standing(address=place.address, state=place.row.state) for place in others],
-        project=first.project,
-    )
+    also = [struct_of(Standing, place, place.row) for place in others]
+    return struct_of(Hit, hit, first, first.row, block=first.row.id, type=first.row.kind, also=also)
 
 
 def _bodies_words(number: int) -> str:
     return "1 body" if number == 1 else f"{number:,} bodies"
+
+
+# --- by rank
+
+#: With `-n 0`, as many as are looked at in a store.
+_ALL = search.LOOKED_AT
+
+
+def _rank(
+    app: App,
+    query: str,
+    filters: Filters,
+    accepts: Callable[[Row], bool],
+    limit: int,
+    *,
+    everywhere: bool,
+    projects: Sequence[str] | None = None,
+) -> bool:
+    """Prints the answer; returns whether anything fits.
+
+    With `projects`, all of them are searched, or those in folders of these names. Raises: BadInput, CtxvcError.
+    """
+    unreadable: list[CtxvcError] = []
+    question = _Question(app, relevance.terms(query), filters, accepts, limit or _ALL, unreadable)
+    results = list(
+        question.of_project(everywhere=everywhere) if projects is None else question.of_all_projects(projects)
+    )
+    best = search.best(results, question.now, question.limit)
+    answer = Ranked(query=query, bodies=sum(one.bodies for one in results), items=list(map(_ranked_hit, best)))
+    if app.output.json:
+        app.output.value(answer)
+    elif answer.items and app.output.terminal:
+        app.output.lines(screen_lines(app.output, answer.items))
+    elif answer.items:
+        app.output.table(table_of(RankedHit, answer.items))
+    raise_unreadable(unreadable)
+    if not answer.items:
+        app.output.note(f"no block fits '{display.one_line(query, 60)}'")
+    return bool(answer.items)
+
+
+class _Question:
+    """A question to one store or several."""
+
+    def __init__(
+        self,
+        app: App,
+        query: Sequence[relevance.Term],
+        filters: Filters,
+        accepts: Callable[[Row], bool],
+        limit: int,
+        unreadable: list[CtxvcError],
+    ) -> None:
+        self.now = time.time()
+        self.limit = limit
+        self._app = app
+        self._query = query
+        self._filters = filters
+        self._accepts = accepts
+        self._unreadable = unreadable
+
+    def of_project(self, *, everywhere: bool) -> Iterator[Searched]:
+        if everywhere:
+            with self._app.reading_store() as store:
+                yield self._searched(store, (), "")
+        else:
+            with self._app.reading() as stored:
+                yield self._searched(stored.store, (stored.name,), "")
+
+    def of_all_projects(self, names: Sequence[str]) -> Iterator[Searched]:
+        for store in self._app.all_stores(self._unreadable, names):
+            try:
+                yield self._searched(store, (), str(store.path.parent))
+            except CtxvcError as error:
+                self._unreadable.append(error)
+
+    def _searched(self, store: Store, sessions: Sequence[str], project: str) -> Searched:
+        if not os.access(store.cache_path, os.W_OK):
+            raise Refused(f"{store.path} is read-only, and --rank keeps its index there", hint="search without --rank")
+        with Progress("indexing", format=lambda number: f"{number:,} sessions") as progress:
+            return search.searched(
+                store,
+                self._query,
+                within(self._filters, sessions),
+                self.now,
+                self.limit,
+                accepts=lambda place: self._accepts(place.row),
+                project=project,
+                unreadable=self._unreadable,
+                progress=progress.reach,
+            )
+
+
+def _ranked_hit(fitting: Fitting) -> RankedHit:
+    row = fitting.place.row
+    return struct_of(
+        RankedHit,
+        fitting,
+        fitting.place,
+        row,
+        block=row.id,
+        type=row.kind,
+        time=iso(fitting.time),
+        before=[],
+        after=[],
+        also=[],
+    )
 
 
 class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
@@ -272,3 +356,11 @@ class Grepped(Answer, frozen=True, kw_only=True, tag="ctxvc.grep/1"):
     skipped: Annotated[int, described("how many were abandoned because the pattern took too long on one line")]
     more: Annotated[int, described("matching lines that are not listed")]
     items: list[Hit]
+
+
+class Ranked(Answer, frozen=True, kw_only=True, tag="ctxvc.ranked/1"):
+    """`grep --rank`"""
+
+    query: str
+    bodies: Annotated[int, described("how many are in the indexes; identical ones count once a session")]
+    items: Annotated[list[RankedHit], described("the best first")]

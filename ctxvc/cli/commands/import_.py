@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import click
 
 from ctxvc import importers
-from ctxvc.cli import phrases
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.options.standard_input import DASH, as_file
-from ctxvc.cli.options.values import GivenPath
-from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
+from ctxvc.cli.options.values import DASH, GivenPath, data
+from ctxvc.cli.output import Cell, Column, Output, Styled, counted, hint_of, message_of, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, NotFound
 from ctxvc.recording.files import Outcome, files_below, import_paths
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.project.locate import FOLDER, project_root
 from ctxvc.store.store import Store, create
 from ctxvc.store.upkeep import bundle, retention
 
@@ -29,6 +29,8 @@ from ctxvc.store.upkeep import bundle, retention
 _PACKED = 6
 _MOST_WARNINGS = 5
 _MOST_SKIPPED = 2
+#: A recording on stdin is known again by so many of its first bytes.
+_FIRST = 1_000
 
 
 @command("import", "ctxvc import")
@@ -57,7 +59,7 @@ def import_(
     chosen = [app.path(path) for path in paths]
     copy = None
     if DASH in paths:
-        copy = ctx.with_resource(as_file())
+        copy = ctx.with_resource(_stdin_file())
         chosen = [copy if path == DASH else app.path(path) for path in paths]
     if not paths:
         chosen, folders = _of_project(app)
@@ -66,7 +68,7 @@ def import_(
     with store:
         if name:
             name_rules.check(name, "session", set(store.sessions()))
-        ends = host_prompt.settle(store)
+        ends = hosts.settle(store)
         outcomes: list[Outcome] = []
         skipped: list[Path] = []
         removed = {} if paths else retention.removed_recordings(store)
@@ -89,7 +91,7 @@ def import_(
         for path in bundles:
             outcomes += _of_bundle(store, path)
         if store.merge_failure:
-            app.output.note(f"{store.merge_failure} ({phrases.hint(store.merge_failure)})")
+            app.output.note(f"{store.merge_failure} ({hint_of(store.merge_failure)})")
     if not outcomes and removed:
         app.output.note("every session found was removed from the store; `ctxvc import FILE` imports one again")
     elif not outcomes:
@@ -110,10 +112,7 @@ def import_(
 
 def _store(app: App, files: Sequence[Path]) -> tuple[Store, bool]:
     """The store, created if the project has none, and whether it is new. Raises: NotFound if none of `files` exists."""
-    try:
-        path = app.store_path()
-    except NotFound:
-        path = project_root(app.folder) / FOLDER
+    path = app.store_place()
     if path.exists():
         return Store(path), False
     if not any(file.exists() for file in files):
@@ -160,6 +159,16 @@ def _of_bundle(store: Store, path: Path) -> Iterator[Outcome]:
         yield Outcome(path=path, format=bundle.FORMAT)
 
 
+@contextmanager
+def _stdin_file() -> Iterator[Path]:
+    """A file with stdin's content, within the block. The same beginning gives the same name."""
+    content = data()
+    with tempfile.TemporaryDirectory(prefix="ctxvc-stdin-") as folder:
+        path = Path(folder, f"stdin-{hashlib.sha256(content[:_FIRST]).hexdigest()[:8]}.jsonl")
+        path.write_bytes(content)
+        yield path
+
+
 def _length(path: Path) -> int:
     """The approximate number of bytes to read."""
     if path.is_dir():
@@ -185,9 +194,9 @@ def _item(outcome: Outcome, copy: Path | None) -> ImportedFile:
         ImportedFile,
         outcome,
         path="-" if outcome.path == copy else str(outcome.path),
-        warnings=[FileWarning(line=warning.line, text=warning.text) for warning in outcome.warnings],
-        error=phrases.message(outcome.error).replace(str(copy), "stdin") if outcome.error else "",
-        hint=phrases.hint(outcome.error) if outcome.error else "",
+        warnings=[struct_of(FileWarning, warning) for warning in outcome.warnings],
+        error=message_of(outcome.error).replace(str(copy), "stdin"),
+        hint=hint_of(outcome.error),
     )
 
 

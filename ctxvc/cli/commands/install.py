@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import click
 
 from ctxvc.claude_code import settings
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, described
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import hooks
 from ctxvc.cli.output import safe
 from ctxvc.errors import BadInput, Refused
 from ctxvc.recording import git_hooks, places
@@ -59,7 +59,8 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
     Existing hooks and settings are kept, and repeating the command changes nothing.
     """
     app = ctx.ensure_object(App)
-    _check_place(ctx, target, where)
+    if target in (git_hooks.PROJECT, git_hooks.STORE) and where == "user":
+        raise click.UsageError(f"{target} is for one project: leave out --user", ctx)
     if target in _WRAPPED:
         raise Refused(
             f"{target} has nothing to install: {_WRAPPED[target]}",
@@ -77,12 +78,6 @@ def install(ctx: click.Context, target: str, where: str, dry_run: bool, uninstal
     app.output.answer(answer, _hook_lines(answer, dry_run=dry_run, uninstall=uninstall))
 
 
-def _check_place(ctx: click.Context, target: str, where: str) -> None:
-    """Raises: click.UsageError for a place that the target is never put in."""
-    if target in (git_hooks.PROJECT, git_hooks.STORE) and where == "user":
-        raise click.UsageError(f"{target} is for one project: leave out --user", ctx)
-
-
 def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> Iterator[str]:
     would = "would be " if dry_run else ""
     state = f"{would}removed" if uninstall else f"{would}installed"
@@ -91,7 +86,10 @@ def _hook_lines(answer: InstalledHooks, *, dry_run: bool, uninstall: bool) -> It
 
 
 def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> None:
-    path = _settings_file(app, where)
+    if where == "user":
+        path = Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "settings.json"
+    else:
+        path = project_root(app.folder.resolve()) / settings.LOCAL
     before = _text(path)
     current = _parsed(before, path)
     desired = settings.removed(current) if uninstall else settings.installed(current, _program())
@@ -109,21 +107,10 @@ def _claude_code(app: App, where: str, *, dry_run: bool, uninstall: bool) -> Non
         path=str(path),
         changed=changed,
         backup=str(backup) if keeps and not dry_run else "",
-        plugin=str(plugin_folder()),
+        plugin=str(hosts.hooks_folder() / "claude-code"),
         diff=list(diff) if changed else [],
     )
     _print(app, answer, dry_run=dry_run, uninstall=uninstall)
-
-
-def plugin_folder() -> Path:
-    """The folder of the plugin for Claude Code."""
-    return hooks.folder() / "claude-code"
-
-
-def _settings_file(app: App, where: str) -> Path:
-    if where == "user":
-        return Path(app.env.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "settings.json"
-    return project_root(app.folder.resolve()) / settings.LOCAL
 
 
 def _program() -> str:

@@ -12,24 +12,24 @@ from typing import Annotated
 import click
 import msgspec
 
+from ctxvc.cli.answers.commits import LogItem, log_item, log_item_of
 from ctxvc.cli.answers.shared import (
     SHORT,
     Answer,
     CommitId,
     Item,
-    LogItem,
     ScopeName,
     SessionName,
     TimeText,
     described,
     short,
+    struct_of,
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.options.values import time_option
 from ctxvc.cli.output import UNKNOWN, Cell, Column, Output, Timestamp, Tokens, counted, encode, iso, safe
 from ctxvc.cli.terminal import story
-from ctxvc.cli.terminal.commit_table import log_item, log_item_of
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import patterns
 from ctxvc.errors import BadInput
@@ -39,7 +39,7 @@ from ctxvc.store.format import HEADS
 from ctxvc.store.git import program
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision as revisions
-from ctxvc.store.read.revision import Entry, Snapshot
+from ctxvc.store.read.revision import Snapshot
 from ctxvc.store.store import Store
 from ctxvc.tokens import models, prompt_size
 
@@ -102,7 +102,7 @@ def log(
         tips = map(stored.tip, stored.scopes()) if every else [snapshot.commit]
         if usage:
             newest = reversed([*revisions.trace(stored.store, tips)])
-            calls = islice(_calls(stored.store, newest), number)
+            calls = islice(filter(None, (call_cost(stored.store, entry) for entry in newest)), number)
             answer = _used(stored.store, snapshot, "" if every else snapshot.scope, calls)
             app.output.value(answer) if app.output.json else app.output.prose(_usage_lines(app.output, answer))
             return
@@ -142,7 +142,7 @@ def _print(
 ) -> None:
     if output.json:
         items = [log_item_of(moment.entry, moment.meta) for moment in history]
-        output.value(Log(session=snapshot.session, scope=snapshot.scope, waiting=snapshot.waiting, items=items))
+        output.value(struct_of(Log, snapshot, items=items))
         return
     if template is not None:
         output.lines(story.formatted(template, moment) for moment in history)
@@ -181,31 +181,33 @@ def _story_lines(
         yield from story.turn_lines(output, turn, snapshot.scope, every=every)
 
 
-def _calls(store: Store, entries: Iterable[Entry]) -> Iterator[CallCost]:
-    """The model's calls whose commits record their usage."""
-    return (call for entry in entries if (call := call_cost(store, entry)) is not None)
-
-
 def _used(store: Store, snapshot: Snapshot, scope: str, calls: Iterable[CallCost]) -> Usage:
     """The usage of the calls, with its sums."""
     costs = list(calls)
     total = total_cost(costs)
-    return Usage(
-        session=snapshot.session, scope=scope, prices=models.MODELS_DATE, calls=total.calls,
+    items = [
+        struct_of(
+            UsageItem,
+            call,
+            call.usage,
+            call.entry,
+            time=iso(call.entry.time),
+            scope=store.reader.meta(call.entry.commit).scope,
+            by="planner" if call.by_planner else "agent",
+        )
+        for call in costs
+    ]
+    return struct_of(
+        Usage,
+        total,
+        total.usage,
+        snapshot,
+        scope=scope,
+        prices=models.MODELS_DATE,
         dollars=total.dollars or 0.0,
         planner_dollars=total_cost(call for call in costs if call.by_planner).dollars or 0.0,
-        unpriced=total.unpriced, prompt=total.usage.prompt, **total.usage._asdict(),
-        items=[_usage_item(store, call) for call in costs],
-    )  # fmt: skip
-
-
-def _usage_item(store: Store, call: CallCost) -> UsageItem:
-    entry = call.entry
-    return UsageItem(
-        commit=entry.commit, time=iso(entry.time), scope=store.reader.meta(entry.commit).scope,
-        by="planner" if call.by_planner else "agent", subject=entry.subject, model=call.model,
-        dollars=call.dollars, prompt=call.usage.prompt, **call.usage._asdict(),
-    )  # fmt: skip
+        items=items,
+    )
 
 
 def _usage_lines(output: Output, answer: Usage) -> Iterator[str]:

@@ -51,7 +51,7 @@ def mcp(
         app.session or app.env.get(SESSION, ""),
         version=__version__,
         of_call=partial(_of_call, env),
-        explain=app.explain,
+        explain=partial(_explain, app.folder),
         is_coming=partial(_is_coming, env),
         project_notes=project_notes,
         all_projects=all_projects,
@@ -91,6 +91,12 @@ def _of_call(env: Mapping[str, str], store: Store, meta: Mapping[str, Any]) -> t
     from ctxvc.claude_code import conversation
 
     return conversation.of_call(store, meta, env)
+
+
+def _explain(folder: Path, store: Store, target: str) -> tuple[list[str], list[str]]:
+    from ctxvc.cli.answers.why import in_lines
+
+    return in_lines(folder, store, target)
 
 
 def _is_coming(env: Mapping[str, str]) -> bool:

@@ -6,12 +6,21 @@ from typing import Annotated
 
 import click
 
+from ctxvc.cli import hosts
 from ctxvc.cli.answers import project_notes
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, BlockId, LeftOut, ScopeName, SessionName, TokenCount, described, struct_of
+from ctxvc.cli.answers.shared import (
+    Answer,
+    BlockId,
+    EffectField,
+    LeftOut,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+    struct_of,
+)
 from ctxvc.cli.app import App, command
-from ctxvc.cli.hosts import prompt as host_prompt
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options, allow_user, check_allow_user, print_left_out
 
@@ -69,8 +78,8 @@ def note(
             result,
             session=session.name,
             scope=session.scope,
-            problems=[struct_of(answers.LeftOut, problem) for problem in result.problems],
-            effect=host_prompt.effect(app, session),
+            problems=[struct_of(LeftOut, problem) for problem in result.problems],
+            effect=hosts.effect(app, session),
         )
     if app.output.json:
         app.output.value(answer)
@@ -82,7 +91,7 @@ def note(
         )
         app.output.say(f"{result.block} in {answer.session}/{answer.scope}{folded}")
         print_left_out(app.output, "archive", answer.problems, actor)
-        if advice := host_prompt.advice(answer.effect):
+        if advice := hosts.advice(answer.effect):
             app.output.note(advice)
 
 
@@ -95,4 +104,4 @@ class Noted(Answer, frozen=True, kw_only=True, tag="ctxvc.note/1"):
     archived: Annotated[list[str], described("with --fold and --supersedes, the blocks that left")]
     freed: TokenCount
     problems: Annotated[list[LeftOut], described("what was to leave and stayed")]
-    effect: host_prompt.EffectField = "next-request"
+    effect: EffectField = "next-request"

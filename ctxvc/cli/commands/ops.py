@@ -38,26 +38,13 @@ def ops(app: App, scope: str, number: int) -> None:
         scope = scope or stored.scope
         stored.ledger(scope)
         meter = app.meter(stored.store, stored.ledger(scope))
-        answer = Operations(
-            session=stored.name,
-            scope=scope,
-            items=[_item(logged) for logged in operation_log.log(stored, scope, meter, number)],
-        )
+        items = [
+            struct_of(OperationItem, logged, logged.operation, time=iso(logged.operation.time))
+            for logged in operation_log.log(stored, scope, meter, number)
+        ]
+    answer = Operations(session=stored.name, scope=scope, items=items)
     table = table_of(OperationItem, answer.items, dim=lambda item: item.state == "undone")
     app.output.answer(answer, table)
-
-
-def _item(logged: operation_log.LoggedOperation) -> OperationItem:
-    operation = logged.operation
-    return struct_of(
-        OperationItem,
-        logged,
-        commit=operation.commit,
-        time=iso(operation.time),
-        actor=operation.actor,
-        op=operation.op,
-        subject=operation.subject,
-    )
 
 
 def _operation(name: str) -> Cell:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import click
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
 from ctxvc.cli.answers.shared import (
     Answer,
     BlockId,
@@ -28,24 +27,26 @@ from ctxvc.cli.answers.shared import (
     table_of,
 )
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.policy_option import model_options, parsed, unasked, usual, with_model
+from ctxvc.cli.options.policy_and_model import model_options, parsed, unasked, usual, with_model
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import Column, Output, Tokens, safe
 from ctxvc.cli.verb import cut_part, left_out
+from ctxvc.core.ledger.ledger import blocks_of
+from ctxvc.core.plan.plan import Rehearsal
+from ctxvc.core.plan.rehearse import rehearse
+from ctxvc.core.plan.timing import CommitDecision, committed, reckon
+from ctxvc.core.policy import Policy
+from ctxvc.core.view.budget import Budget, check
+from ctxvc.core.view.view import View, costs
 from ctxvc.errors import BadInput
-
-if TYPE_CHECKING:
-    from ctxvc.core.plan.plan import Rehearsal
-    from ctxvc.core.plan.timing import CommitDecision
-    from ctxvc.core.policy import Policy
-    from ctxvc.core.view.view import View
-    from ctxvc.session.session import Session
-    from ctxvc.store import pending_plans
-
+from ctxvc.policies import spec
+from ctxvc.policies.run import ask_plan, ask_timing
+from ctxvc.session.session import Session
+from ctxvc.store import pending_plans
+from ctxvc.store.log.stored_session import StoredSession
 
 #: The most actions that are listed; `--json` has all.
 _MOST_ACTIONS = 60
-_MOST_NAMED = 8
 
 
 @command("plan", "ctxvc plan --policy layered --budget 32k")
@@ -72,11 +73,6 @@ def plan(
         raise click.UsageError("give either --commit or --wait")
     if (pending or drop) and (spec or budget or commit or wait or model or script):
         raise click.UsageError("--pending and --drop are for pending plans and do not make a new one")
-    from ctxvc.core.plan.rehearse import rehearse
-    from ctxvc.core.view.budget import Budget, check
-    from ctxvc.policies.run import ask_plan
-    from ctxvc.session.session import Session
-    from ctxvc.store.log.stored_session import StoredSession
 
     with app.store() as store, StoredSession.open(store, app.session_name(store)) as stored:
         if drop or pending:
@@ -98,25 +94,20 @@ def plan(
             answer = msgspec.structs.replace(answer, committed=bool(rehearsal))
         elif wait and rehearsal:
             answer = msgspec.structs.replace(answer, waits=session.propose(proposal).id)
-    if app.output.json:
-        app.output.value(answer)
-        return
-    app.output.prose(_lines(app.output, answer))
-    for line in left_out("remove", answer.problems):
-        app.output.note(safe(line))
+    skipped = "\n".join(map(safe, left_out("remove", answer.problems)))
+    app.output.answer(answer, _lines(app.output, answer), skipped)
 
 
 def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal) -> Planned:
-    from ctxvc.policies import spec
 
     decision = _judged(policy, view, rehearsal) if rehearsal else None
     tokens_left = session.left(rehearsal)
-    return Planned(
+    return struct_of(
+        Planned,
+        rehearsal.plan,
         session=session.name,
         scope=session.scope,
         policy=spec(policy),
-        actor=rehearsal.plan.actor,
-        reason=rehearsal.plan.reason,
         window=view.budget.effective,
         tokens_before=view.calibrated(rehearsal.tokens_before),
         tokens_after=tokens_left,
@@ -126,14 +117,12 @@ def _planned(session: Session, policy: Policy, view: View, rehearsal: Rehearsal)
         benefit=round(decision.benefit) if decision else 0,
         cost=round(decision.cost) if decision else 0,
         items=_actions(policy, view, rehearsal),
-        problems=[struct_of(answers.LeftOut, problem) for problem in rehearsal.problems],
+        problems=[struct_of(LeftOut, problem) for problem in rehearsal.problems],
     )
 
 
 def _judged(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecision:
     """The policy's decision whether to commit now, with benefit and cost, even if the policy leaves those out."""
-    from ctxvc.core.plan.timing import reckon
-    from ctxvc.policies.run import ask_timing
 
     decision = ask_timing(policy, view, rehearsal)
     if decision.benefit or decision.cost:
@@ -146,9 +135,6 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
 
     A block in two actions counts for the last of them, which decides its final state.
     """
-    from ctxvc.core.ledger.ledger import blocks_of
-    from ctxvc.core.plan.timing import committed
-    from ctxvc.core.view.view import costs
 
     before, after = costs(view.ledger, view.price), costs(rehearsal.after, view.price)
     dearer = (policy.timing.write_price - policy.timing.read_price) * view.calibration[0] / 1000
@@ -167,10 +153,9 @@ def _actions(policy: Policy, view: View, rehearsal: Rehearsal) -> list[PlannedAc
         blocks = before.keys() & members
         tokens_after = remaining - sum(before[block].shown - after[block].shown for block in blocks - counted)
         items.append(
-            PlannedAction(
-                verb=action.verb,
-                targets=list(action.targets),
-                index=action.index,
+            struct_of(
+                PlannedAction,
+                action,
                 freed=view.calibrated(remaining) - view.calibrated(tokens_after),  # rounded so that all of them add up
                 cache=round(max((rewrite_costs[block] for block in blocks), default=0)),
             )
@@ -224,16 +209,8 @@ def _print_pending(app: App, session: Session, drop: tuple[str, ...]) -> None:
 
 
 def _pending(pending: pending_plans.PendingPlan) -> PendingPlan:
-    return struct_of(
-        PendingPlan,
-        pending,
-        actor=pending.plan.actor,
-        reason=pending.plan.reason,
-        actions=[
-            PlannedAction(verb=action.verb, targets=list(action.targets), index=action.index, freed=0, cache=0)
-            for action in pending.plan.actions
-        ],
-    )
+    actions = [struct_of(PlannedAction, action, freed=0, cache=0) for action in pending.plan.actions]
+    return struct_of(PendingPlan, pending, pending.plan, actions=actions)
 
 
 class PlannedAction(Item, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, Item, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.policy_option import parsed
+from ctxvc.cli.options.policy_and_model import parsed
 from ctxvc.cli.output import Column, Output, safe
 from ctxvc.core.suggestion import meant
 from ctxvc.errors import BadInput

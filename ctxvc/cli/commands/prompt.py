@@ -34,7 +34,10 @@ def prompt(app: App, revision: str, sent: bool, exact: bool) -> None:
     with app.reading() as stored:
         snapshot = app.revision(stored, revision)
         if exact:
-            _write_body(app.output, sent_body(stored, snapshot))
+            body = sent_body(stored, snapshot)
+            app.output.raw(body)
+            if marks := len(MARK.findall(body)):
+                app.output.note(f"{counted(marks, 'secret')} replaced by a mark; everything else is as it was sent")
             return
         label = exactness(stored.store, snapshot, sent=sent)
         if sent:
@@ -43,12 +46,6 @@ def prompt(app: App, revision: str, sent: bool, exact: bool) -> None:
             app.output.value(_answer(snapshot, label))
         else:
             app.output.lines(_prompt_lines(app.output, snapshot, label))
-
-
-def _write_body(output: Output, body: bytes) -> None:
-    output.raw(body)
-    if marks := len(MARK.findall(body)):
-        output.note(f"{counted(marks, 'secret')} replaced by a mark; everything else is as it was sent")
 
 
 def _answer(snapshot: Snapshot, label: str) -> Prompt:

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import Answer, Item, PurgedCopy, ScopeName, SessionName, described, struct_of, table_of
+from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.secrets.encodings import SHORTEST
@@ -20,10 +19,10 @@ from ctxvc.errors import CtxvcError
 from ctxvc.recording.files import files_of_sessions
 from ctxvc.sharing import remotes
 from ctxvc.store.purge import apply as purge_apply
-from ctxvc.store.purge.exposure import Report
 from ctxvc.store.purge.purge import PurgeRequest, survey
 from ctxvc.store.purge.purge import purge as erase
 from ctxvc.store.purge.scrub import KIND
+from ctxvc.store.purge.search import Report
 from ctxvc.store.store import Store
 
 _FORMS = "JSON escapes, URL encoding, hexadecimal and Base64"
@@ -92,14 +91,14 @@ def _settle(ctx: click.Context, app: App, *, discard: bool, yes: bool) -> None:
         purge_apply.discard(path)
     elif yes:
         waiting = purge_apply.finish(path)
-    answer = struct_of(answers.PendingPurge, waiting, done="" if not yes else "discarded" if discard else "finished")
+    answer = struct_of(PendingPurge, waiting, done="" if not yes else "discarded" if discard else "finished")
     app.output.answer(answer, _pending_lines(app.output, answer))
     if not yes:
         app.output.note("nothing was done; add --yes to do it")
         ctx.exit(1)
 
 
-def _pending_lines(output: Output, answer: answers.PendingPurge) -> Iterator[str]:
+def _pending_lines(output: Output, answer: PendingPurge) -> Iterator[str]:
     ours = "this machine" if answer.sealed else "unknown to this machine"
     stay = "" if answer.sealed else " (not deleted: delete it yourself)"
     yield from output.facts(
@@ -132,7 +131,7 @@ def _answer(report: Report) -> Purged:
         remotes=[
             PurgedRemote(name=name, address=address, known=is_known) for name, address, is_known in report.remotes
         ],
-        copies=[struct_of(answers.PurgedCopy, copy) for copy in report.copies],
+        copies=[struct_of(PurgedCopy, copy) for copy in report.copies],
     )
 
 
@@ -141,6 +140,10 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
         counted(count, "text") if kind == KIND else f"{count} {kind}" for kind, count in sorted(answer.kinds.items())
     )
     verb = "erased" if answer.done else "would erase"
+    forms = f"the exact text, and in {_FORMS}"
+    if answer.short:
+        short = counted(answer.short, "text")
+        forms += f"; {short} of fewer than {SHORTEST} bytes only exactly and JSON-escaped"
     everything = f"every object and file{' of the store' if answer.remaining else ''}: none of it is left"
     yield from output.facts(
         [
@@ -148,7 +151,7 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
             ("changed" if answer.done else "would change", f"{counted(answer.bodies, 'blob')}, "
              f"{counted(answer.commits, 'commit')}"),
             *([("searched", everything)] if answer.done else []),
-            ("searched for", _forms(answer)),
+            ("searched for", forms),
             *[("checkout", folder) for folder in answer.checkouts],
         ]
     )  # fmt: skip
@@ -173,13 +176,6 @@ def _lines(output: Output, answer: Purged, shared: Collection[str]) -> Iterator[
     )
 
 
-def _forms(answer: Purged) -> str:
-    if answer.short:
-        short = counted(answer.short, "text")
-        return f"the exact text, and in {_FORMS}; {short} of fewer than {SHORTEST} bytes only exactly and JSON-escaped"
-    return f"the exact text, and in {_FORMS}"
-
-
 def _remaining(folders: list[str]) -> Iterator[str]:
     for folder in folders[:_MOST]:
         yield safe(f"{folder} may still have it, a checkout or a table of this store: delete it there")
@@ -187,7 +183,7 @@ def _remaining(folders: list[str]) -> Iterator[str]:
         yield f"and {len(folders) - _MOST} more"
 
 
-def _copies(copies: list[answers.PurgedCopy]) -> Iterator[str]:
+def _copies(copies: list[PurgedCopy]) -> Iterator[str]:
     """The lines on copies outside the store. Files without any of it are only counted."""
     files = [copy for copy in copies if copy.place]
     for copy in files:
@@ -240,6 +236,31 @@ class PurgedRemote(Item, frozen=True, kw_only=True):
     name: str
     address: Annotated[str, described("its address, without a password")]
     known: Annotated[bool, described("whether it is known to have had some of it; if false, it may have had it")]
+
+
+class PurgedCopy(Item, frozen=True, kw_only=True):
+    """A place outside the store; it is read, never changed."""
+
+    kind: Annotated[str, described("`transcript`, or `exports`, whose places are not recorded")]
+    place: Annotated[str, described("the file")] = ""
+    state: Annotated[str, described("`has` some of it, `clean`, or `unknown`")]
+    why: Annotated[str, described("why it is unknown")] = ""
+
+
+class PendingPurge(Answer, frozen=True, kw_only=True, tag="ctxvc.purge_pending/1"):
+    """`purge --finish`, `purge --discard`: a purge that is decided but unfinished"""
+
+    done: Annotated[str, described("`finished` or `discarded`; empty if nothing was done")]
+    sealed: Annotated[bool, described("whether this machine decided it; if so, it is finished automatically")]
+    begun: Annotated[bool, described("whether some of it has been done")]
+    pack: Annotated[str, described("the pack with all remaining objects")]
+    refs: Annotated[list[str], described("refs that are moved")]
+    gone: Annotated[list[str], described("refs that are deleted")]
+    journals: Annotated[list[str], described("sessions whose journals are replaced")]
+    files: Annotated[list[str], described("files that are deleted, as paths in the store")]
+    checkouts: Annotated[list[str], described("folders that it names; deleted only if it is sealed")]
+    remaining: Annotated[list[str], described("folders that may still have it after it is finished")]
+    problem: Annotated[str, described("why it can only be discarded; empty if it can be finished")]
 
 
 class Purged(Answer, frozen=True, kw_only=True, tag="ctxvc.purge/1"):

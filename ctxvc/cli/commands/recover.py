@@ -10,10 +10,20 @@ from typing import Annotated
 
 import click
 
-from ctxvc.cli.answers.shared import Answer, BlockId, Item, ScopeName, SessionName, TokenCount, described, struct_of
+from ctxvc.cli import hosts
+from ctxvc.cli.answers.shared import (
+    Answer,
+    BlockId,
+    Effect,
+    Item,
+    ScopeName,
+    SessionName,
+    TokenCount,
+    described,
+    struct_of,
+)
 from ctxvc.cli.app import App, command, timeout_option
 from ctxvc.cli.checkout_folder import check_out
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.values import TokenAmount
 from ctxvc.cli.output import safe
 from ctxvc.cli.verb import Actor, acting_options
@@ -84,7 +94,7 @@ def recover(
                 seconds=timeout,
                 added=_appended if add else None,
             )
-            _print_part(app, session, address, recovered, host_prompt.effect_of_addition(app, session) if add else None)
+            _print_part(app, session, address, recovered, hosts.effect_of_addition(app, session) if add else None)
         else:
             _print_bytes(app, session, address, session.recover_bytes(address))
 
@@ -133,34 +143,23 @@ def _print_bytes(
 ) -> None:
     """Prints the exact bytes, or their paths. Only a terminal gets them as safe text."""
     if app.output.json:
-        app.output.value(_bytes(session, address, bodies, paths))
-    elif paths:
-        app.output.lines(iter([safe(path) for path in paths]))
-    elif app.output.terminal:
-        app.output.lines(line for row, body in bodies for line in safe(recovery.readable(row, body)).split("\n"))
-    else:
-        app.output.raw(b"".join(body for _, body in bodies))
-
-
-def _bytes(
-    session: Session, address: str, bodies: Sequence[tuple[Row, bytes]], paths: Sequence[str] = ()
-) -> RecoveredBytes:
-    return RecoveredBytes(
-        session=session.name,
-        scope=session.scope,
-        address=address,
-        items=[
-            RecoveredBody(
-                id=row.id,
-                handle=row.handle,
+        items = [
+            struct_of(
+                RecoveredBody,
+                row,
                 bytes=len(body),
-                sha256=row.sha256,
                 base64="" if paths else base64.b64encode(body).decode("ascii"),
                 file=paths[at] if paths else "",
             )
             for at, (row, body) in enumerate(bodies)
-        ],
-    )
+        ]
+        app.output.value(RecoveredBytes(session=session.name, scope=session.scope, address=address, items=items))
+    elif paths:
+        app.output.lines(map(safe, paths))
+    elif app.output.terminal:
+        app.output.lines(line for row, body in bodies for line in safe(recovery.readable(row, body)).split("\n"))
+    else:
+        app.output.raw(b"".join(body for _, body in bodies))
 
 
 def _is_group(session: Session, text: str) -> bool:
@@ -169,9 +168,7 @@ def _is_group(session: Session, text: str) -> bool:
     return resolved is not None and resolved.group is not None
 
 
-def _print_part(
-    app: App, session: Session, address: str, recovered: recovery.Recovered, effect: host_prompt.Effect | None
-) -> None:
+def _print_part(app: App, session: Session, address: str, recovered: recovery.Recovered, effect: Effect | None) -> None:
     if app.output.json:
         app.output.value(
             struct_of(
@@ -187,8 +184,8 @@ def _print_part(
         )
         return
     header = app.output.style(safe(recovered.heading(COMMAND_LINE)), bold=True)
-    app.output.lines(iter([header, *safe(recovered.content.removesuffix("\n")).split("\n")]))
-    if effect and (advice := host_prompt.advice(effect)):
+    app.output.lines([header, *safe(recovered.content.removesuffix("\n")).split("\n")])
+    if effect and (advice := hosts.advice(effect)):
         app.output.note(advice)
 
 
@@ -208,7 +205,7 @@ class RecoveredPart(Answer, frozen=True, kw_only=True, tag="ctxvc.recover/1"):
     complete: Annotated[bool, described("whether everything requested is included")]
     next: Annotated[str, described("the call for the next part; empty if there is none")]
     effect: Annotated[
-        host_prompt.Effect | None, described("with --add, when the model is sent it, as of `archive`; otherwise null")
+        Effect | None, described("with --add, when the model is sent it, as of `archive`; otherwise null")
     ] = None
 
 

@@ -128,11 +128,7 @@ def _extent(item: Remote) -> str:
 
 def _agreed(app: App, address: str) -> bool:
     app.output.note("Sessions contain everything that the model saw: files, the output of commands, what you wrote.")
-    if not app.may_ask:
-        return False
-    return click.confirm(
-        f"push sessions to {safe(transport.printable(address))} when asked to?", default=False, err=True
-    )
+    return app.agrees(f"push sessions to {safe(transport.printable(address))} when asked to?")
 
 
 def _answer(app: App, items: list[Remote], text: str) -> None:

@@ -14,14 +14,12 @@ import click
 import msgspec
 
 from ctxvc import importers
-from ctxvc.cli import phrases
 from ctxvc.cli.answers.replay import answer_of, recommended, with_comparison
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.options.judge_model import judge_options, model_answers
-from ctxvc.cli.options.policy_option import parsed
-from ctxvc.cli.options.provider_option import endpoint, server
+from ctxvc.cli.options.policy_and_model import endpoint, parsed, server
 from ctxvc.cli.options.values import TokenAmount
-from ctxvc.cli.output import counted, safe
+from ctxvc.cli.output import counted, message_of, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.cli.terminal.replay_experiment import EXPERIMENT, experiment
 from ctxvc.cli.terminal.replay_screen import show
@@ -341,7 +339,7 @@ def _stored(app: App, files: Sequence[str]) -> list[tuple[float, Source]]:
                         updated = revision.entry(store, stored.tip()).time
                     dated.append((float(updated), of_session(store, name)))
                 except Damaged as error:
-                    app.output.note(f"session {name} is skipped: {phrases.message(error)}")
+                    app.output.note(f"session {name} is skipped: {message_of(error)}")
     except NotFound:
         pass  # no store yet
     return dated

@@ -86,7 +86,7 @@ def report(
 
 
 def _stats_page(app: App, since: str, unreadable: list[CtxvcError], *, all_projects: bool) -> data.Stats:
-    from ctxvc.cli.page.stats_page import whole_page
+    from ctxvc.cli.page.pages import whole_page
 
     command = f"ctxvc report --stats{' --all-projects' * all_projects}"
     command += f" --since {shlex.quote(since)}" if since else ""
@@ -115,7 +115,7 @@ def _deliver(app: App, page: data.Page, target: Path | None, *, opens: bool) -> 
 
 
 def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
-    from ctxvc.cli.page.session_page import page_of
+    from ctxvc.cli.page.pages import session_page
     from ctxvc.store.log.stored_session import StoredSession
     from ctxvc.store.read import session_name
 
@@ -128,7 +128,7 @@ def _session_page(app: App, subject: str, *, share: bool) -> data.Session:
         elif subject:
             tips = [_revision(app, stored, subject)]
         command = f"ctxvc report {shlex.quote(subject)}" if subject else "ctxvc report"
-        page = page_of(of, app.meter(store, of.ledger()), tips=tips, command=command)
+        page = session_page(of, app.meter(store, of.ledger()), tips=tips, command=command)
         if share:
             _check_shared(page, store.redaction.criteria)
         return page
@@ -188,14 +188,13 @@ def _check_shared(page: data.Page, criteria: Criteria) -> None:
 
 def _answer(page: data.Page, path: Path | None, size: int, encoded: bytes) -> Report:
     cut = len(page.bodies.cut) if page.kind == "session" else 0
-    return Report(
-        kind=page.kind,
-        title=page.title,
+    return struct_of(
+        Report,
+        page,
+        page.verdict,
         file=str(path) if path else "",
         bytes=size,
-        sentence=page.verdict.sentence,
         numbers=[struct_of(ReportNumber, one) for one in page.verdict.numbers],
-        notes=page.verdict.notes,
         cut=cut,
         page=None if path else msgspec.json.decode(encoded),
     )

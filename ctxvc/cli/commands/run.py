@@ -15,10 +15,8 @@ import click
 from ctxvc.cli.answers.shared import Answer, Item, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.handover import Environment, is_separate
-from ctxvc.cli.options.policy_option import model_of
-from ctxvc.cli.options.provider_option import default_model, provider_option
-from ctxvc.cli.options.standard_input import or_text
-from ctxvc.cli.options.values import TokenAmount
+from ctxvc.cli.options.policy_and_model import default_model, model_of, provider_option
+from ctxvc.cli.options.values import TokenAmount, or_text
 from ctxvc.cli.output import Output, counted, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL, Screen, after_failure, provider_window, stopping
@@ -295,9 +293,10 @@ def _opened(
     """
     from ctxvc.agent import start
     from ctxvc.agent.windows import LOCAL
-    from ctxvc.cli.options.policy_option import parsed, protected, usual
+    from ctxvc.cli.options.policy_and_model import parsed, protected, usual
     from ctxvc.core.view.budget import DEFAULT_WINDOW, Budget
     from ctxvc.policies import protecting
+    from ctxvc.store.store import Store
     from ctxvc.tokens import models
 
     path, previous = origin
@@ -328,7 +327,8 @@ def _opened(
     name = previous.session or name
     with start.alone(path, name) if name else start.unnamed(path) as session_name:
         if resume:
-            _go_to(path, session_name, previous.scope)
+            with Store(path) as store:
+                store.set_current_scope(session_name, previous.scope)
             session = _resumed(path, session_name, model, policy if spec else "", project_notes=project_notes)
         else:
             session = start.begin(
@@ -343,13 +343,6 @@ def _opened(
                 yield session
         finally:
             AutoPush(app.env)(path)
-
-
-def _go_to(path: Path, session: str, scope: str) -> None:
-    from ctxvc.store.store import Store
-
-    with Store(path) as store:
-        store.set_current_scope(session, scope)
 
 
 def _resumed(path: Path, name: str, model: str, policy: str | Policy, *, project_notes: bool) -> Session:
@@ -500,14 +493,11 @@ def _print_end(output: Output, session: Session, ended: Ended, address: str, *, 
     answer = struct_of(
         Ran,
         ended,
+        ended.usage,
         session=session.name,
         scope=session.scope,
         scripted=scripted,
-        fresh=ended.usage.fresh,
-        written=ended.usage.written,
-        read=ended.usage.read,
-        reply=ended.usage.reply,
-        planner=_planner_usage(ended),
+        planner=struct_of(PlannerUsage, ended.planner_usage, dollars=ended.planner_dollars),
     )
     if output.json:
         output.value(answer)
@@ -524,11 +514,6 @@ def _print_end(output: Output, session: Session, ended: Ended, address: str, *, 
     more = "" if ended.why == "said" else f"; {again}` continues it" if waits else f'; {again} "TASK"` continues it'
     replies = "reply" if ended.steps == 1 else "replies"
     output.note(f"{how} after {ended.steps:,} {replies}{cost}: session {address}{more}")
-
-
-def _planner_usage(ended: Ended) -> PlannerUsage:
-    used = ended.planner_usage
-    return PlannerUsage(prompt=used.prompt, reply=used.reply, dollars=ended.planner_dollars)
 
 
 class PlannerUsage(Item, frozen=True, kw_only=True):

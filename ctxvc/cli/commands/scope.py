@@ -8,7 +8,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, SessionName, described
 from ctxvc.cli.app import App, command, complete_revisions, complete_scopes, not_empty
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import counted
 from ctxvc.cli.verb import Actor, acting_options
 from ctxvc.errors import Refused

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from ctxvc.cli.answers.changes import Change, changes
-from ctxvc.cli.answers.shared import Answer, LogItem, ScopeName, SessionName, described, struct_of, table_of
+from ctxvc.cli.answers.commits import Change, LogItem, changes, log_item
+from ctxvc.cli.answers.shared import Answer, ScopeName, SessionName, described, struct_of, table_of
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import (
     STATE_COLORS,
@@ -26,7 +26,6 @@ from ctxvc.cli.output import (
     safe,
     words_of,
 )
-from ctxvc.cli.terminal.commit_table import log_item
 from ctxvc.cli.terminal.table import cut
 from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
@@ -112,9 +111,9 @@ def _show_block(output: Output, meter: Meter, resolved: Resolved) -> None:
     text = words_of(body, resolved.file.rpartition(".")[2] or resolved.row.ext)
     if output.json:
         output.value(
-            ShownBlock(
-                session=resolved.snapshot.session,
-                scope=resolved.snapshot.scope,
+            struct_of(
+                ShownBlock,
+                resolved.snapshot,
                 handle=resolved.row.handle,
                 row=resolved.row,
                 tokens=cost.body,
@@ -158,8 +157,7 @@ def _show_group(output: Output, resolved: Resolved, group: Group) -> None:
             struct_of(
                 ShownGroup,
                 group,
-                session=resolved.snapshot.session,
-                scope=resolved.snapshot.scope,
+                resolved.snapshot,
                 inside=group.group,
                 blocks=len(rows),
                 bytes=size,
@@ -205,7 +203,7 @@ def _show_commit(output: Output, store: Store, snapshot: Snapshot) -> None:
     before = revision.at(store, item.parents[0]) if item.parents else None
     changed = changes(store, before, after) if before else []
     if output.json:
-        output.value(ShownCommit(session=snapshot.session, scope=snapshot.scope, commit=item, items=changed))
+        output.value(struct_of(ShownCommit, snapshot, commit=item, items=changed))
         return
     facts: list[tuple[str, Cell]] = [
         ("commit", item.commit),
@@ -270,11 +268,7 @@ def _place(app: App, text: str, address: Address | None, sessions: Mapping[str, 
 
 def _list_blocks(app: App, remote: str, snapshot: Snapshot, rows: list[Row]) -> None:
     if app.output.json:
-        app.output.value(
-            RemoteScope(
-                remote=remote, session=snapshot.session, scope=snapshot.scope, commit=snapshot.commit, items=rows
-            )
-        )
+        app.output.value(struct_of(RemoteScope, snapshot, remote=remote, items=rows))
         return
     cells: list[list[Cell]] = [
         [row.id, row.kind, Size(row.bytes), Styled(row.state, STATE_COLORS.get(row.state, "")), row.step, row.label]

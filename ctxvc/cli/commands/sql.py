@@ -12,7 +12,7 @@ import click
 
 from ctxvc.cli.answers.shared import Answer, described
 from ctxvc.cli.app import App, all_projects_option, command, json_option, raise_unreadable
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.output import Cell, Column, Table, safe
 from ctxvc.cli.remotes import tables
 from ctxvc.errors import CtxvcError

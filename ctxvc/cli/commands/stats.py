@@ -114,10 +114,9 @@ def _item(line: Line) -> StatsItem:
     usage = sums.usage
     return struct_of(
         StatsItem,
+        line,
         sums,
-        name=line.name,
-        sessions=line.sessions,
-        fresh=usage.fresh,
+        usage,
         cache_read=usage.read,
         cache_written=usage.written,
         output=usage.reply,
@@ -154,7 +153,7 @@ def _table(answer: Statistics, *, terminal: bool) -> Table:
             rows.append([f"and {len(answer.items) - len(rows):,} more: in a pipe", *[""] * (len(columns) - 1)])
     if terminal and len(answer.items) > 1:
         rows.append([*_cells(answer.total), ""])
-    return Table(columns=columns, rows=rows, dim=frozenset())
+    return Table(columns, rows)
 
 
 def _cells(item: StatsItem) -> list[Cell]:

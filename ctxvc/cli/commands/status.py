@@ -7,11 +7,19 @@ from typing import Annotated
 import click
 import msgspec
 
-from ctxvc.cli.answers.shared import CommitId, Item, ScopeName, SessionName, described, struct_of
-from ctxvc.cli.answers.window import WindowAnswer, window_answer
+from ctxvc.cli.answers.shared import CommitId, ScopeName, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option, revision_argument
 from ctxvc.cli.output import safe
-from ctxvc.cli.terminal.dashboard import Page, dashboard_lines, dashboard_of, page_of, text_of
+from ctxvc.cli.terminal.dashboard import (
+    Page,
+    StatusLine,
+    WindowAnswer,
+    dashboard_lines,
+    dashboard_of,
+    page_of,
+    text_of,
+    used_tokens,
+)
 from ctxvc.core.view.dashboard import Line, folded
 from ctxvc.inspection.captions import captioned
 from ctxvc.inspection.window_percent import Occupancy, occupancy
@@ -65,42 +73,19 @@ def _status(
     dashboard = page.dashboard
     return struct_of(
         Status,
+        window,
         dashboard,
+        snapshot,
         chosen_by=chosen_by,
-        commit=snapshot.commit,
         model=snapshot.ledger.meta.model,
-        **window_answer(window),
+        **used_tokens(window),
         dashboard=dashboard.dashboards,
         estimated=estimated,
-        waiting=snapshot.waiting,
         notes=page.notes,
         older_notes=page.older,
         groups=[struct_of(StatusLine, line) for line in dashboard.lines if line.type == "group"],
         items=[struct_of(StatusLine, line) for line in blocks],
     )
-
-
-class StatusLine(Item, frozen=True, kw_only=True):
-    """A block of the ledger, or an archived group of them, as the dashboard shows it."""
-
-    id: Annotated[str, described("`B17`; of a group `G3`")]
-    type: Annotated[str, described("the block's kind, or `group`")]
-    tokens: Annotated[int, described("of the body, or of all bodies in a group")]
-    shown: Annotated[int, described("tokens of its representation in the prompt: body, masked body, stub, or nothing")]
-    age: Annotated[int, described("in steps; 0 is the newest")]
-    status: Annotated[str, described("state, and its group; `cut` for thinking that a cut took out of the prompt")]
-    label: str
-    level: int
-    parent: Annotated[
-        str,
-        described(
-            "a result's call, or the opener of any other block's turn; if that is not in the prompt, the nearest "
-            "one above it"
-        ),
-    ]
-    reads: Annotated[int, described("how often it was recovered")]
-    removed_by: Annotated[str, described("who removed it from the prompt")]
-    blocks: Annotated[int, described("number of blocks it represents")]
 
 
 class Status(WindowAnswer, frozen=True, kw_only=True, tag="ctxvc.status/2"):

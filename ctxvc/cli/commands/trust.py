@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from ctxvc.cli import settings
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import struct_of
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of
 from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import safe
 from ctxvc.errors import NotFound
@@ -50,11 +49,11 @@ def _list(app: App) -> None:
     projects = project_trust.accepted()
     if app.output.json:
         items = [
-            answers.TrustedStore(store=store.path, time=store.time, made=store.made, items=_items(store.settings))
+            TrustedStore(store=store.path, time=store.time, made=store.made, items=_items(store.settings))
             for store in stores
         ]
-        files = [answers.TrustedFile(file=record.path, time=record.time) for record in projects]
-        app.output.value(answers.Trusted(items=items, projects=files))
+        files = [TrustedFile(file=record.path, time=record.time) for record in projects]
+        app.output.value(Trusted(items=items, projects=files))
         return
     for store in stores:
         app.output.lines([f"{safe(store.path)}  {store.time}", *(f"  {line}" for line in _lines(store.settings))])
@@ -68,7 +67,7 @@ def _revoke(app: App) -> None:
     changed = [place for place, revoked in _revoked(path, file) if revoked]
     event = "everything is revoked" if changed else "nothing was accepted"
     app.output.answer(
-        answers.Trust(store=str(path or ""), accepted=False, changed=bool(changed), items=[]),
+        Trust(store=str(path or ""), accepted=False, changed=bool(changed), items=[]),
         f"{event}: {safe(', '.join(map(str, changed)) or str(path or file))}",
     )
 
@@ -109,7 +108,7 @@ def _accept(app: App, *, yes: bool) -> bool:
             app.output.lines(_lines(projects))
     accepted = store_accepted and project_accepted
     now = False
-    if not accepted and (yes or _agreed(app)):
+    if not accepted and (yes or app.agrees("accept these settings?")):
         if path is not None and not store_accepted:
             decisions.accept(path, survey)
         if data is not None and not project_accepted:
@@ -118,7 +117,7 @@ def _accept(app: App, *, yes: bool) -> bool:
     if app.output.json:
         items = _items([*survey.settings, *projects])
         store = str(path or "")
-        app.output.value(answers.Trust(store=store, accepted=accepted or now, changed=now, items=items))
+        app.output.value(Trust(store=store, accepted=accepted or now, changed=now, items=items))
     elif now:
         app.output.say("accepted, until one of these files changes")
     return accepted or now
@@ -132,14 +131,8 @@ def _project_settings(file: Path, data: bytes | None) -> list[Setting]:
     return [Setting(settings.PROJECT_FILE, name, settings.written(value)) for name, value in values.items()]
 
 
-def _agreed(app: App) -> bool:
-    if app.output.json or not app.output.terminal or not sys.stdin.isatty():
-        return False
-    return click.confirm("accept these settings?", default=False, err=True)
-
-
-def _items(settings: Iterable[Setting]) -> list[answers.TrustSetting]:
-    return [struct_of(answers.TrustSetting, setting) for setting in settings]
+def _items(settings: Iterable[Setting]) -> list[TrustSetting]:
+    return [struct_of(TrustSetting, setting) for setting in settings]
 
 
 def _lines(settings: Iterable[Setting]) -> Iterator[str]:
@@ -147,3 +140,46 @@ def _lines(settings: Iterable[Setting]) -> Iterator[str]:
     for setting in settings:
         barred = "" if setting.acceptable else "  (cannot be accepted)"
         yield "\\n".join(safe(f"{setting.file}: {setting.key} = {setting.value}{barred}").split("\n"))
+
+
+class TrustSetting(Item, frozen=True, kw_only=True):
+    """A setting beyond those that every store may have."""
+
+    file: Annotated[str, described("the file that contains it, as a path in the store; or the project's `ctxvc.toml`")]
+    key: str
+    value: str
+    acceptable: Annotated[bool, described("whether a person may accept it")]
+
+
+class Trust(Answer, frozen=True, kw_only=True, tag="ctxvc.trust/1"):
+    """`trust`, `trust --revoke`"""
+
+    store: Annotated[str, described("path of the store; empty if there is none")]
+    accepted: Annotated[
+        bool, described("whether all its settings and those of the project's `ctxvc.toml` are in effect")
+    ]
+    changed: Annotated[bool, described("whether this command changed that")]
+    items: list[TrustSetting]
+
+
+class TrustedStore(Item, frozen=True, kw_only=True):
+    """A store with accepted settings."""
+
+    store: Annotated[str, described("its last known path")]
+    time: Annotated[str, described("when it was accepted")]
+    made: Annotated[bool, described("whether this machine created the store")]
+    items: list[TrustSetting]
+
+
+class TrustedFile(Item, frozen=True, kw_only=True):
+    """A project's own settings that are accepted."""
+
+    file: Annotated[str, described("the `ctxvc.toml`")]
+    time: Annotated[str, described("when it was accepted")]
+
+
+class Trusted(Answer, frozen=True, kw_only=True, tag="ctxvc.trusted/1"):
+    """`trust --list`"""
+
+    items: list[TrustedStore]
+    projects: list[TrustedFile]

@@ -30,7 +30,7 @@ def use(app: App, name: str, is_auto: bool) -> None:
             store.use("")
             if names := by_recency(store):
                 store.set_current_scope(names[0], store.current_scope(names[0]))
-        current = app.session_name(store) or store.current_session()
+        current = app.current_session(store)
         answer = Used(session=current, chosen_by=app.chosen_by(store))
     app.output.answer(answer, f"{safe(answer.session)}: {WHY[answer.chosen_by]}")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from ctxvc.cli.app import App, command, complete_revisions, not_empty
-from ctxvc.cli.options.standard_input import or_text
+from ctxvc.cli.options.values import or_text
 from ctxvc.cli.verb import Actor, act, acting_options, allow_user, answer_of, blocks_argument
 
 

@@ -23,12 +23,11 @@ from ctxvc.cli.app import App, command, json_option
 from ctxvc.cli.output import Cell, Column, Output, Styled, counted, safe
 from ctxvc.cli.terminal.progress import Progress
 from ctxvc.core.display import human_bytes
-from ctxvc.errors import render
+from ctxvc.errors import Damaged, render
 from ctxvc.phrases import COMMAND_LINE
 from ctxvc.session import proof
 from ctxvc.store.verify import verify as check
 
-DAMAGED = 3
 _COLORS = {"damage": "red", "warning": "yellow"}
 
 
@@ -66,7 +65,7 @@ def verify(ctx: click.Context, quick: bool, prompts: bool, sign: str, since: str
     answer = _verified(report, rendered)
     app.output.answer(answer, _verified_lines(app.output, answer))
     if report.damaged:
-        ctx.exit(DAMAGED)
+        ctx.exit(Damaged.exit_code)
 
 
 def _verified(report: check.Report, prompts: int | None) -> Verified:

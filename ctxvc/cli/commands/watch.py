@@ -11,12 +11,11 @@ import click
 
 from ctxvc import importers
 from ctxvc.claude_code import recorder
-from ctxvc.cli import phrases
+from ctxvc.cli import hosts
 from ctxvc.cli.answers.shared import Answer, Item, SessionName, described, struct_of
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.hosts import prompt as host_prompt
 from ctxvc.cli.options.values import GivenPath
-from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.output import Output, counted, hint_of, message_of, safe
 from ctxvc.cli.remotes.auto_push import AutoPush
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.importers.claude_code import FORMAT
@@ -56,7 +55,7 @@ def watch(ctx: click.Context, paths: tuple[Path, ...], interval: float, once: bo
             removed = retention.removed_recordings(store)
             watched = Watch(store, lambda: _of_project(app), app.projects(), removed)
         while True:
-            outcomes = watched.look(host_prompt.settle(store))
+            outcomes = watched.look(hosts.settle(store))
             failed = failed or any(outcome.error for outcome in outcomes)
             if any(outcome.units for outcome in outcomes):
                 pushes(store.path)
@@ -101,8 +100,8 @@ def _print(output: Output, outcomes: Sequence[Outcome]) -> None:
         return
     for outcome in outcomes:
         if outcome.error:
-            hint = f" (hint: {safe(advice)})" if (advice := phrases.hint(outcome.error)) else ""
-            output.note(f"failed: {safe(str(outcome.path))}: {safe(phrases.message(outcome.error))}{hint}")
+            hint = f" (hint: {safe(advice)})" if (advice := hint_of(outcome.error)) else ""
+            output.note(f"failed: {safe(str(outcome.path))}: {safe(message_of(outcome.error))}{hint}")
         else:
             output.say(f"{outcome.session}: {counted(outcome.units, 'commit')}, {counted(outcome.blocks, 'block')}")
 
@@ -112,8 +111,8 @@ def _item(outcome: Outcome) -> WatchedFile:
         WatchedFile,
         outcome,
         path=str(outcome.path),
-        error=phrases.message(outcome.error) if outcome.error else "",
-        hint=phrases.hint(outcome.error) if outcome.error else "",
+        error=message_of(outcome.error),
+        hint=hint_of(outcome.error),
     )
 
 

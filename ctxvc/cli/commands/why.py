@@ -7,9 +7,21 @@ from collections.abc import Iterator
 import click
 
 from ctxvc.cli.answers.shared import table_of
-from ctxvc.cli.answers.why import WRITERS, Why, WhyBlock, WhyCall, WhyCommitted, WhyFile, answer_of, blame_of, code_of
+from ctxvc.cli.answers.why import (
+    WRITERS,
+    Why,
+    WhyBlock,
+    WhyCall,
+    WhyCommitted,
+    WhyConversation,
+    WhyFile,
+    WhyOther,
+    answer_of,
+    blame_of,
+    code_of,
+)
 from ctxvc.cli.app import App, command, json_option
-from ctxvc.cli.output import Cell, Column, Output, Share, Table, Timestamp, counted, safe
+from ctxvc.cli.output import Cell, Output, counted, safe
 from ctxvc.cli.remotes.remote_sessions import note_missing
 from ctxvc.errors import NotFound
 from ctxvc.store.project import links
@@ -53,25 +65,7 @@ def why(app: App, target: str) -> None:
 def _blame_lines(output: Output, answer: WhyFile) -> Iterator[str]:
     yield f"{safe(answer.file)}, {counted(answer.count, 'non-blank line')}"
     yield ""
-    rows: list[list[Cell]] = []
-    for item in answer.conversations:
-        ranges = [f"{first}–{last}" if first < last else str(first) for first, last in item.ranges]
-        rows.append(
-            [
-                item.count,
-                Share(item.share),
-                f"{item.session}/{item.scope}" if item.session else WRITERS[item.origin],
-                item.step if item.session else "",
-                Timestamp(item.time) if item.time else "",
-                ", ".join(ranges[:6]) + (", …" if len(ranges) > 6 else ""),
-                item.request,
-            ]
-        )
-    columns = [
-        Column("lines", right=True), Column("share", right=True), Column("conversation", least=12),
-        Column("last step", right=True), Column("when"), Column("where", least=12, rank=1), Column("asked", least=20),
-    ]  # fmt: skip
-    yield from output.table_lines(Table(columns, rows))
+    yield from output.table_lines(table_of(WhyConversation, answer.conversations))
 
 
 # --- a commit, or a line
@@ -98,16 +92,7 @@ def _lines(output: Output, answer: Why) -> Iterator[str]:
         yield from output.table_lines(table_of(WhyCall, answer.calls))
     if answer.alternatives:
         yield ""
-        rows: list[list[Cell]] = [
-            [
-                f"{item.session}/{item.scope}" if item.session else WRITERS[item.origin],
-                item.step or "",
-                item.lines,
-            ]
-            for item in answer.alternatives
-        ]
-        columns = [Column("others", least=12), Column("step", right=True), Column("lines", right=True)]
-        yield from output.table_lines(Table(columns, rows))
+        yield from output.table_lines(table_of(WhyOther, answer.alternatives, heading="others"))
     if answer.session:
         yield ""
         revision = (answer.revision or "HEAD")[:12]

@@ -92,16 +92,15 @@ def wrap(
     if only_print:
         _show(app, agents.settings(agent, _urls("PORT", "KEY", {}), app.env), command)
         return
+    if not shutil.which(command[0], path=app.env.get("PATH")):
+        raise NotFound(
+            f"{command[0][:80]} is not installed, or not in PATH", hint="install it, or add its folder to PATH"
+        )
     managed = managing(app, **management)
     key = loopback.new_token()
     sockets = [(bound(), ""), *((bound(), name) for name in agent.keyless)]
     ports = {name: item.getsockname()[1] for item, name in sockets}
     settings = agents.settings(agent, _urls(ports[""], key, ports), app.env)
-    program = shutil.which(command[0], path=app.env.get("PATH"))
-    if not program:
-        raise NotFound(
-            f"{command[0][:80]} is not installed, or not in PATH", hint="install it, or add its folder to PATH"
-        )
     if variables.is_recording_off(app.env):
         app.output.note(f"ctxvc: {variables.RECORDING} is off: nothing is recorded")
     folder = app.folder
@@ -157,12 +156,12 @@ def _chosen(arguments: Sequence[str]) -> tuple[Agent, list[str]]:
 
 def _urls(port: int | str, key: str, ports: Mapping[str, int]) -> dict[str, str]:
     """What stands for a name in braces: the base URL at the proxy of each upstream, and the folder of our files."""
-    from ctxvc.cli.hosts import hooks
+    from ctxvc.cli import hosts
     from ctxvc.wire.forward import HOSTS
 
     address = f"http://127.0.0.1:{port}/{key}"
     urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else f"{address}/{name}" for name in HOSTS}
-    return {**urls, "any": address, "hooks": str(hooks.folder())}
+    return {**urls, "any": address, "hooks": str(hosts.hooks_folder())}
 
 
 def _has_recorded(store: Path, since: float) -> bool:
@@ -240,14 +239,14 @@ class OwnProxy:
         self._process = self._start()
 
     def wait(self) -> None:
-        """Returns once it is ready. Raises: CtxvcError with its own message if it cannot start."""
+        """Waits until the proxy is ready. Raises: CtxvcError with its own message if it cannot start."""
         assert self._process.stdout
         if not self._process.stdout.readline():
             self._process.wait()
             raise CtxvcError(self.errors() or "the proxy did not start", hint="`ctxvc doctor` checks the installation")
 
     def ended(self, pid: int) -> None:
-        """Starts it again if `pid`, which has ended, was its process."""
+        """Starts the proxy again if `pid`, which has ended, was its process."""
         if pid != self._process.pid:
             return
         self._process.returncode = 0  # somebody else has waited for it
@@ -257,7 +256,7 @@ class OwnProxy:
         self._process = self._start()
 
     def close(self) -> None:
-        """Lets it record what is in its queue, and end."""
+        """Ends the proxy, once it has recorded what is in its queue."""
         self._let_go()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST)
@@ -266,7 +265,7 @@ class OwnProxy:
             item.close()
 
     def errors(self) -> str:
-        """What it reported."""
+        """The text of what the proxy reported; empty if nothing."""
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", "replace").strip().removeprefix("ctxvc: ")
 
@@ -295,7 +294,7 @@ class OwnProxy:
 
 
 def run_agent(command: list[str], env: Mapping[str, str], proxy: OwnProxy) -> int:
-    """Runs an agent until it ends, and gives the status that the system has for it. Raises: OSError."""
+    """The exit status of an agent, which runs until it ends, as `os.waitpid` gives it. Raises: OSError."""
     agent = 0
     early: list[int] = []  # signals that came while the agent was being started
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ctxvc.cli.answers.shared import Item, TokenCount, described, table_of
 from ctxvc.cli.app import App
-from ctxvc.cli.options.policy_option import model_of, parsed
+from ctxvc.cli.options.policy_and_model import model_of, parsed
 from ctxvc.cli.output import Column, Output, counted, safe
 from ctxvc.errors import CtxvcError
 
@@ -149,7 +149,7 @@ def model_answers(
     app: App, judge: str, perception: str, limit: int, out: Path, sources: Sequence[Source], setups: Sequence[Setup],
     pair: tuple[str, str] | None,
 ) -> ModelAnswers:  # fmt: skip
-    """Asks the models. Raises: CtxvcError if one fails; what was answered until then is in the file."""
+    """The models' answers, which are asked for now. Raises: CtxvcError if one fails; the file keeps earlier answers."""
     from ctxvc.replay.judge import figures, inquiry
     from ctxvc.replay.judge.answer import RecordFile
     from ctxvc.replay.results.file import alone
@@ -190,7 +190,7 @@ def model_answers(
 
 
 def lines(output: Output, answer: ModelAnswers) -> Iterator[str]:
-    """The figures for a person."""
+    """The lines of the figures for a person."""
     if answer.judged:
         yield ""
         yield from output.table_lines(table_of(JudgedItem, answer.judged))

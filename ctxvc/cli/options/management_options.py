@@ -26,8 +26,8 @@ def management_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def managing(app: App, *, budget: int | None, policy: str, reach: str) -> Management | None:
-    """What the options and the settings say; None where no budget is set. Raises: BadInput."""
-    from ctxvc.cli.options.policy_option import usual
+    """How to keep prompts inside a budget, by the options and settings; None without a budget. Raises: BadInput."""
+    from ctxvc.cli.options.policy_and_model import usual
     from ctxvc.policies import spec
     from ctxvc.wire import exchange
 

@@ -1,13 +1,19 @@
-"""Values on the command line: numbers of tokens (`32000`, `32k`), times (`2026-02-10T14:30`, `2 hours ago`), paths."""
+"""Values on the command line: numbers of tokens (`32000`, `32k`), times (`2026-02-10T14:30`, `2 hours ago`), paths, and
+`-`, which is stdin in place of a text or a file.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from ctxvc.errors import BadInput
 
 if TYPE_CHECKING:
     _Integer = click.ParamType[int]
@@ -19,6 +25,9 @@ else:  # before click 8.3 the class takes no type
 EMPTY = "it is empty, as from a variable that is not set"
 _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([km]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
+#: Stdin, where a file is named.
+DASH = Path("-")
+_TextOrTexts = TypeVar("_TextOrTexts", str, tuple[str, ...])
 
 
 class TokenAmount(_Integer):
@@ -51,9 +60,9 @@ def written(tokens: int) -> str:
     return str(tokens)
 
 
-def time_option(name: str, help: str, metavar: str = "TIME") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def time_option(name: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`--since` or `--until`: the time as ISO 8601 in UTC, empty if it is not given."""
-    return click.option(name, metavar=metavar, default="", type=_Time(), help=help)
+    return click.option(name, metavar="TIME", default="", type=_Time(), help=help)
 
 
 class GivenPath(click.Path):
@@ -71,7 +80,6 @@ class _Time(_Text):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The time as ISO 8601 in UTC: of a day its beginning, for `--until` its end. Raises: click.BadParameter."""
-        from ctxvc.errors import BadInput
         from ctxvc.store import timestamp  # `--help` loads nothing of the store
 
         if not value:
@@ -82,3 +90,37 @@ class _Time(_Text):
             )
         except BadInput as error:
             self.fail(f"{error}: {error.hint}", param, ctx)
+
+
+# --- `-`
+
+
+def data() -> bytes:
+    """The bytes on stdin. Raises: BadInput if it was read already."""
+    context = click.get_current_context()
+    if context.meta.setdefault("ctxvc.stdin", False):
+        raise BadInput(
+            "two arguments are -: stdin can be read only once", hint="give one of the two as a text, or as a file"
+        )
+    context.meta["ctxvc.stdin"] = True
+    return sys.stdin.buffer.read() if sys.stdin else b""
+
+
+def text() -> str:
+    """The text on stdin, without the end of its last line. Raises: BadInput."""
+    try:
+        return data().decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"stdin is not UTF-8: {error.reason} at byte {error.start}", hint="convert it first") from error
+
+
+def or_text(_ctx: click.Context, _param: click.Parameter, value: _TextOrTexts) -> _TextOrTexts:
+    """The text of an option or argument; for `-`, the text on stdin."""
+    if isinstance(value, tuple):
+        return tuple(text() if part == "-" else part for part in value)
+    return text() if value == "-" else value
+
+
+def content_of(path: Path, place: Callable[[Path], Path]) -> bytes:
+    """The bytes of a file, found by `place`; of `-`, those on stdin. Raises: OSError, BadInput."""
+    return data() if path == DASH else place(path).read_bytes()

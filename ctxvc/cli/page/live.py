@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ctxvc.cli import phrases
 from ctxvc.cli.commands.sessions import SessionItem, session_items
 from ctxvc.cli.commands.stats import NAMES, answer_of
-from ctxvc.cli.output import counted
+from ctxvc.cli.output import counted, hint_of, message_of
 from ctxvc.cli.page.live_changes import Apply, ChangeRequest, Changes, state_of
-from ctxvc.cli.page.session_page import page_of
-from ctxvc.cli.page.stats_page import stats_page
+from ctxvc.cli.page.pages import session_page, stats_page
 from ctxvc.errors import BadInput, CtxvcError, NotFound
 from ctxvc.loopback import Request, Response, new_token, text
 from ctxvc.report.document import document
@@ -60,11 +58,11 @@ class Access:
 
     @property
     def query(self) -> str:
-        """What is behind the address of the first request."""
+        """The query of the first request's address."""
         return f"?t={self._first}"
 
     def credential(self, request: Request) -> str:
-        """What a request is judged by. The address's token is good for one request."""
+        """The token of a request: its cookie's, or ours if it has the address's token, which works once; else empty."""
         pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
         if own := next((value for name, _, value in pairs if name == f"ctxvc-{self.port}"), ""):
             return own
@@ -76,13 +74,13 @@ class Access:
         return ""
 
     def welcome(self) -> Response:
-        """Gives the cookie, and leads to the page."""
+        """The response that sets the cookie and leads to the page."""
         cookie = f"ctxvc-{self.port}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         return Response(303, headers=(("Location", "/"), ("Set-Cookie", cookie)))
 
 
 class Live:
-    """The answers. Without `edit` it changes nothing.
+    """The answers to a browser's requests. Without `edit` it changes nothing.
 
     With `shared` only those sessions are there that it gives, each with the tips of its scopes: what a remote has.
     """
@@ -149,7 +147,7 @@ class Live:
         with self._store() as store:
             unreadable: list[CtxvcError] = []
             items, unlisted = session_items(store, unreadable, seconds=seconds)
-            problems = [phrases.message(error) for error in unreadable]
+            problems = [message_of(error) for error in unreadable]
             if self._shared:
                 shared = self._shared()
                 items = [item for item in items if item.name in shared]
@@ -181,7 +179,7 @@ class Live:
             state = state_of(stored.store, name)
             tips = self._tips(stored)
             meter = Meter(stored.store, stored.ledger().meta.tokenizer)
-            page = page_of(stored, meter, tips=tips, command=self._command)
+            page = session_page(stored, meter, tips=tips, command=self._command)
             self._given[name] = state
         return Response(200, msgspec.json.encode(page), "application/json")
 
@@ -254,7 +252,7 @@ def _json(value: Any) -> Response:
 
 
 def _problem(status: int, error: CtxvcError) -> Response:
-    answer = {"problem": phrases.message(error), "hint": phrases.hint(error)}
+    answer = {"problem": message_of(error), "hint": hint_of(error)}
     return Response(status, msgspec.json.encode(answer), "application/json")
 
 

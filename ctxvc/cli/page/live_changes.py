@@ -8,8 +8,7 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-from ctxvc.cli.answers import shared as answers
-from ctxvc.cli.answers.shared import struct_of
+from ctxvc.cli.answers.shared import LeftOut, struct_of
 from ctxvc.cli.verb import left_out
 from ctxvc.core.display import human_tokens, one_line
 from ctxvc.core.ledger.block import Verb
@@ -41,14 +40,14 @@ class ChangeRequest(msgspec.Struct, frozen=True):
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """A plan that was shown, and is to be made true."""
+    """A request to apply a plan that was shown."""
 
     session: _Name
     plan: _Name
 
 
 class Changes:
-    """The plans that were shown and not applied yet."""
+    """The plans that were shown and are not applied yet."""
 
     def __init__(self) -> None:
         self._plans: dict[str, tuple[ChangeRequest, str]] = {}
@@ -68,7 +67,7 @@ class Changes:
         return {"plan": lines, "saves": saves, "token": token, "problem": problem or None}
 
     def apply(self, stored: StoredSession, approval: Apply) -> Any:
-        """Makes a plan true that was shown. Raises: BadInput, Conflict if the session has changed since, CtxvcError."""
+        """Applies a plan that was shown. Raises: BadInput, Conflict if the session has changed since, CtxvcError."""
         with self._lock:
             change, state = self._plans.pop(approval.plan, (None, ""))
         if change is None or change.session != approval.session:
@@ -100,7 +99,7 @@ def _acting(session: Session, change: ChangeRequest) -> tuple[list[str], int, st
     actions = (Action(verb=verb, targets=targets),) if targets else ()
     view = session.view()
     rehearsal = rehearse(view, Plan(actions=actions, actor="user"), roll_up=True)
-    skipped = [struct_of(answers.LeftOut, one) for one in (*problems, *rehearsal.problems)]
+    skipped = [struct_of(LeftOut, one) for one in (*problems, *rehearsal.problems)]
     reasons = list(left_out(verb, skipped))
     if not rehearsal:
         return [], 0, "; ".join(reasons) or "nothing would change"

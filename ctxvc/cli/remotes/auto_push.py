@@ -21,7 +21,7 @@ PUSH = "push"
 
 @dataclass
 class AutoPush:
-    """Called with a store in which something was recorded, it has that pushed if the person wants so. Never fails."""
+    """Starts a push of a store in which something was recorded, if the person wants that. A call never fails."""
 
     env: Mapping[str, str]
     _process: subprocess.Popen[bytes] | None = None
@@ -43,7 +43,7 @@ class AutoPush:
 
 
 def push(store: Path) -> None:
-    """Pushes what is new there. Errors can only go to the log."""
+    """Pushes what is new in a store. Errors go to its log."""
     from ctxvc.sharing.push import push_news
 
     try:

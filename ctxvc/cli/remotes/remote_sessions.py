@@ -6,17 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated
 
 from ctxvc.cli.answers.shared import (
+    Answer,
     Item,
-    RemoteSession,
-    RemoteSessions,
     ScopeName,
     SessionName,
+    TimeText,
+    TokenCount,
     described,
     struct_of,
     table_of,
 )
 from ctxvc.cli.app import App
-from ctxvc.cli.output import counted, safe
+from ctxvc.cli.output import Cell, Column, Guess, Styled, Timestamp, counted, safe
 from ctxvc.core.ledger import name_rules
 from ctxvc.errors import CtxvcError, Unreachable
 from ctxvc.sharing import indexes, remotes
@@ -34,8 +35,9 @@ _ELSEWHERE = ("not here", "newer there")
 
 
 def show(app: App, name: str, *, notes: bool) -> None:
-    """Prints the sessions on a remote, with `notes` those that have the project's, too; offline, those last fetched,
-    with a note."""
+    """Prints the sessions on a remote; with `notes`, also those that only have the project's notes. Offline, they are
+    those last fetched, which a remark says.
+    """
     with app.store() as store:
         remote = remotes.find(store, name)
         theirs = fetched(app, remote)
@@ -52,7 +54,7 @@ def show(app: App, name: str, *, notes: bool) -> None:
 
 
 def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
-    """Notes which sessions of remotes a search of this store did not have, and how to take one in.
+    """Prints which sessions of remotes a search of this store did not cover, and how to take one in.
 
     With `fresh`, as they are there now; else as they were fetched last, without a network. Raises: with `fresh`, as
     `indexes.fetch`; NotFound if there is no remote.
@@ -81,7 +83,7 @@ def note_missing(app: App, store: Store, *, fresh: bool = False) -> None:
 
 
 def names(app: App, store: Store, name: str) -> Collection[str]:
-    """The sessions that a remote has, whether here or not; what is not here, or longer there, is noted.
+    """The names of a remote's sessions. Prints which of them are not here, or longer there.
 
     Raises: NotFound if there is no such remote; as `indexes.fetch`.
     """
@@ -91,7 +93,7 @@ def names(app: App, store: Store, name: str) -> Collection[str]:
 
 
 def tips(remote: Remote) -> Mapping[str, Mapping[str, str]]:
-    """The sessions of a remote as its indexes were fetched last, each with the tips of its scopes there."""
+    """Each session of a remote → the tips of its scopes there, by the indexes fetched last."""
     return {name: one.entry.scopes for name, one in indexes.newest(indexes.cached(remote.address)).items()}
 
 
@@ -133,6 +135,42 @@ def _state(store: Store, session: SessionEntry, erased: frozenset[str]) -> str:
     return "here" if all(tip in store.repository for tip in session.scopes.values()) else "newer there"
 
 
+def _place(state: str) -> Cell:
+    return Styled(state, "" if state == "here" else "yellow")
+
+
+class RemoteSession(Item, frozen=True, kw_only=True):
+    """A session on a remote, as the clone lists it that has the newest of it."""
+
+    TABLE = "name title clones updated tokens state"
+
+    name: Annotated[SessionName, Column("session", least=12)]
+    title: Annotated[
+        str,
+        described("the recording's title, or the beginning of the first human message"),
+        Column("title", least=24),
+    ]
+    clone: Annotated[str, described("the clone that has the newest of it")]
+    clones: Annotated[
+        list[str], described("all clones that have it there"), Column("clones", least=8, rank=1, cell=", ".join)
+    ]
+    updated: Annotated[str, described("time of the newest commit"), Column("updated", cell=Timestamp)]
+    started: TimeText
+    tokens: Annotated[TokenCount, Column("tokens", right=True, rank=2, cell=Guess)]
+    scopes: Annotated[int, described("number of scopes")]
+    state: Annotated[
+        str, described("`here`, `not here`, `newer there`, or `purged here`"), Column("state", cell=_place)
+    ]
+
+
+class RemoteSessions(Answer, frozen=True, kw_only=True, tag="ctxvc.remote_sessions/1"):
+    """`sessions --remote`"""
+
+    remote: str
+    items: list[RemoteSession]
+    ignored: Annotated[list[str], described("what was left out of an index, and why")]
+
+
 #: The most sessions that are named.
 MOST = 20
 
@@ -148,10 +186,12 @@ class PulledSession(Item, frozen=True, kw_only=True):
 
 
 def pulled_items(arrivals: Iterable[Arrival]) -> list[PulledSession]:
+    """The sessions that came in, as an answer has them."""
     return [struct_of(PulledSession, arrival, created=arrival.is_new) for arrival in arrivals]
 
 
 def pulled_lines(place: str, pulled: list[PulledSession]) -> Iterator[str]:
+    """The lines on what came in from a place, for people."""
     new = sum(item.created for item in pulled)
     yield safe(f"from {place}: {counted(new, 'new session')}, {len(pulled) - new} continued")
     for item in pulled[:MOST]:

@@ -23,7 +23,7 @@ from ctxvc.tables import parquet
 
 
 def export(app: App, place: str, since: str, *, text: bool, all_projects: bool) -> ExportedTable:
-    """Brings a folder, or an address in an object store, up to date with this store, or all.
+    """Writes what is new in this store, or in all, into a folder or to an address in an object store.
 
     Raises: as `parquet.export`; Damaged for what is unreadable, when the rest is written.
     """
@@ -51,7 +51,7 @@ def refreshed(store: Store, unreadable: list[CtxvcError]) -> tuple[str, str]:
 
 
 def sentence(answer: ExportedTable) -> str:
-    """What was written, for people."""
+    """A sentence on what was written, for people."""
     written = f"{counted(answer.updated, 'session')} written anew" if answer.files else "nothing new"
     return f"{safe(answer.folder)}: {written}, {answer.sessions:,} in it"
 

@@ -20,7 +20,7 @@ _UNKNOWN = "?"
 
 
 def sparkline(values: Sequence[int], width: int = WIDTH) -> str:
-    """`▁▂▄▆█▃`: the values in at most `width` cells, each with the largest of its share of them; from 0 up."""
+    """`▁▂▄▆█▃`: the values in at most `width` cells, each as high as the largest value that it stands for."""
     cells = min(width, len(values))
     bounds = [place * len(values) // cells for place in range(cells + 1)] if cells else [0]
     peaks = [max(values[start:end]) for start, end in pairwise(bounds)]
@@ -31,7 +31,7 @@ def sparkline(values: Sequence[int], width: int = WIDTH) -> str:
 
 
 def bar(value: float, maximum: float, width: int = WIDTH) -> str:
-    """`██████▌`: a value as a part of the width that `maximum` has; of what is not nothing, half a cell at least."""
+    """`██████▌`: a bar of `width` cells for `maximum`; a value above 0 has half a cell at least."""
     halves = max(1, round(value * width * 2 / maximum)) if value > 0 and maximum > 0 else 0
     return "█" * (halves // 2) + "▌" * (halves % 2)
 

@@ -1,10 +1,11 @@
-"""The dashboard for people: its rows, columns and budget bar."""
+"""The dashboard and the window that it fills: for people, and the parts of answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
+from ctxvc.cli.answers.shared import Answer, Item, described, struct_of, table_of
 from ctxvc.cli.output import (
     STATE_COLORS,
     Cell,
@@ -30,19 +31,6 @@ from ctxvc.store.read.revision import Snapshot
 from ctxvc.tokens import calibration as calibrations
 from ctxvc.tokens.meter import Meter, WindowOrigin, budget_of
 from ctxvc.tokens.models import MODELS_DATE
-
-#: The columns of the dashboard.
-COLUMNS = (
-    Column("ID"),
-    Column("~tokens", right=True),
-    Column("age", right=True),
-    Column("type"),
-    Column("level", right=True, rank=3),
-    Column("parent", rank=2),
-    Column("status", least=12),
-    Column("reads", right=True, rank=1),
-    Column("label", least=32),
-)
 
 #: What tells the window (`tokens.meter.WindowOrigin`), in words.
 WINDOW_BY: Mapping[WindowOrigin, str] = {
@@ -84,7 +72,7 @@ class Page(NamedTuple):
 def page_of(
     snapshot: Snapshot, meter: Meter, costs: Mapping[str, Cost], calibration: tuple[int, int] | None = None
 ) -> Page:
-    """The dashboard of a snapshot. `costs` are those of its blocks, `calibration` the scope's where it is another."""
+    """The dashboard and newest notes of a snapshot. `costs` are its blocks'; `calibration` replaces the scope's."""
     return Page(
         dashboard_of(snapshot, meter, costs, calibration),
         *model_dashboard.recent_notes(snapshot.ledger, snapshot.bodies.body),
@@ -99,6 +87,7 @@ def dashboard_of(
     *,
     every: bool = False,
 ) -> Dashboard:
+    """The dashboard of a snapshot; with `every`, each block has a line of its own."""
     ledger = snapshot.ledger
     return dashboard(
         ledger,
@@ -111,6 +100,7 @@ def dashboard_of(
 
 
 def text_of(page: Page, budget: Budget, meter: Meter) -> str:
+    """The dashboard exactly as a model gets it."""
     cap = model_dashboard.room("full", 0, model_dashboard.cap_of(budget, page.dashboard.calibration))
     return model_dashboard.full_text(page.dashboard, page.notes, page.older, cap=cap, count=meter.count)
 
@@ -124,6 +114,7 @@ def dashboard_lines(
     chosen_by: str,
     sizes: Sequence[int],
 ) -> Iterator[str]:
+    """The lines of `status`: the facts, then the table of these `lines`."""
     meta, dashboard = snapshot.ledger.meta, page.dashboard
     yield from output.facts(
         [
@@ -143,36 +134,19 @@ def dashboard_lines(
         ]
     )
     yield ""
-    absent = frozenset(number for number, line in enumerate(lines) if not line.shown)
-    yield from output.table_lines(Table(COLUMNS, [columns_of(line) for line in lines], dim=absent))
+    yield from output.table_lines(table_of_lines(lines))
 
 
 def vocabulary_remark(meta: Meta) -> str:
-    """The remark that a model's token counts are a guess; empty if they are not."""
+    """The remark that the model's token counts are a guess; empty if they are not."""
     remark = calibrations.guess_remark(meta.calibration, meta.counters.step)
     return render(remark, COMMAND_LINE) if remark else ""
-
-
-def columns_of(line: Line) -> list[Cell]:
-    """The cells of a dashboard line."""
-    status = f"{line.status} by {line.removed_by}" if line.removed_by else line.status
-    return [
-        line.id,
-        Tokens(line.tokens),
-        f"{line.age}r",
-        line.type,
-        line.level,
-        line.parent,
-        Styled(status, STATE_COLORS[line.status]) if line.status in STATE_COLORS else status,
-        line.reads,
-        line.label,
-    ]
 
 
 def window_facts(
     output: Output, window: Occupancy, source: Source | None, sizes: Sequence[int] = ()
 ) -> list[tuple[str, Cell]]:
-    """How full the window is, by whose count, and what of it is known; how it grew, by the `sizes` of the calls."""
+    """The facts of the window: how full it is, by whose count, of what, and how it grew, by the calls' `sizes`."""
     percent, mark = window.percent, "" if window.by_provider else "~"
     color = "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
     full = min(BAR, window.tokens * BAR // window.window)
@@ -240,3 +214,93 @@ def _unrecorded(source: Source | None) -> str:
     names = (("system prompt", "system prompt"), ("tool definitions", "tools"))
     parts = [short for long, short in names if long in lacks]
     return ", ".join([*parts, "hidden thinking"])
+
+
+# --- as answers
+
+
+class WindowAnswer(Answer, frozen=True, kw_only=True):
+    """How full the window is. `recorded` and `unrecorded` are together `used`."""
+
+    window: Annotated[int, described("tokens of the window")]
+    window_by: Annotated[
+        str,
+        described(
+            "source of the window: `host` (the recording itself), `name` (the model's), `command` (`/model`), "
+            "`count`, `compaction`, `settings`, `models` (the host's table), `budget`, `set`, `table` (ours), "
+            "`assumed`"
+        ),
+    ]
+    compacts: Annotated[int, described("tokens at which the recorded host compacts automatically; 0 if unknown")]
+    used: Annotated[
+        int,
+        described(
+            "tokens of the newest call's prompt; of the prompt as it stands now if something of that left or came back"
+        ),
+    ]
+    percent: Annotated[int, described("of the window, rounded down; above 100 if more was counted than it should hold")]
+    by_provider: Annotated[
+        bool,
+        described(
+            "whether `used` is the provider's count; false if it is our estimate, since the prompt has changed or "
+            "that call's count is not recorded"
+        ),
+    ]
+    reported: Annotated[int | None, described("the provider's newest count: the prompt of that call")]
+    reported_step: Annotated[int | None, described("the step of that call")]
+    reported_at: Annotated[str, described("the time of that call, ISO 8601; empty if there is none")]
+    recorded: Annotated[dict[str, int], described("recorded part of `used`, by kind")]
+    unrecorded: Annotated[int, described("unrecorded part of `used`: system prompt, tools and thinking")]
+    since: Annotated[
+        dict[str, int], described("what came after that prompt, its reply included, by our count; not in `used`")
+    ]
+
+
+def used_tokens(window: Occupancy) -> dict[str, Any]:
+    """The fields of `WindowAnswer` that `window` has by other names."""
+    call = window.counted_call
+    return {
+        "used": window.tokens,
+        "reported": call.usage.prompt if call else None,
+        "reported_step": call.step if call else None,
+        "reported_at": iso(call.entry.time) if call else "",
+    }
+
+
+class StatusLine(Item, frozen=True, kw_only=True):
+    """A block of the ledger, or an archived group of them, as the dashboard shows it."""
+
+    TABLE = "id tokens age type level parent state reads label"
+
+    id: Annotated[str, described("`B17`; of a group `G3`"), Column("ID")]
+    type: Annotated[str, described("the block's kind, or `group`"), Column("type")]
+    tokens: Annotated[
+        int, described("of the body, or of all bodies in a group"), Column("~tokens", right=True, cell=Tokens)
+    ]
+    shown: Annotated[int, described("tokens of its representation in the prompt: body, masked body, stub, or nothing")]
+    age: Annotated[int, described("in steps; 0 is the newest"), Column("age", right=True, cell="{}r".format)]
+    status: Annotated[str, described("state, and its group; `cut` for thinking that a cut took out of the prompt")]
+    label: Annotated[str, Column("label", least=32)]
+    level: Annotated[int, Column("level", right=True, rank=3)]
+    parent: Annotated[
+        str,
+        described(
+            "a result's call, or the opener of any other block's turn; if that is not in the prompt, the nearest "
+            "one above it"
+        ),
+        Column("parent", rank=2),
+    ]
+    reads: Annotated[int, described("how often it was recovered"), Column("reads", right=True, rank=1)]
+    removed_by: Annotated[str, described("who removed it from the prompt")]
+    blocks: Annotated[int, described("number of blocks it represents")]
+
+    @property
+    def state(self) -> Annotated[Cell, Column("status", least=12)]:
+        status = f"{self.status} by {self.removed_by}" if self.removed_by else self.status
+        return Styled(status, STATE_COLORS[self.status]) if self.status in STATE_COLORS else status
+
+
+def table_of_lines(lines: Iterable[Line]) -> Table:
+    """The table of a dashboard's lines; what is not in the prompt is dimmed."""
+    items = [struct_of(StatusLine, line) for line in lines]
+    return table_of(StatusLine, items, dim=lambda item: not item.shown)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ctxvc.cli import phrases
-from ctxvc.cli.output import Output, counted, safe
+from ctxvc.cli.output import Output, counted, hint_of, safe
 from ctxvc.core.display import fitted, one_line
 from ctxvc.errors import OverBudget
 
@@ -102,13 +101,13 @@ def stopping() -> Iterator[threading.Event]:
 
 @contextmanager
 def after_failure(way: str) -> Iterator[None]:
-    """Within the block, a failing provider and a budget that is too small are reported with `way`, how to go on."""
+    """Within the block, adds `way`, how to go on, to the hint of a failing provider or too small a budget."""
     from ctxvc.agent.model import ModelFailed
 
     try:
         yield
     except (ModelFailed, OverBudget) as error:
-        error.advice = "; ".join(filter(None, (phrases.hint(error), way)))
+        error.advice = "; ".join(filter(None, (hint_of(error), way)))
         raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from ctxvc.cli.output import Output, counted, iso
@@ -37,22 +37,22 @@ _FIELD = re.compile(r"\{([a-z]{0,20})\}")
 #: What looks like a field whose brace was not closed.
 _OPEN_FIELD = re.compile(r"\{([a-z]{1,20})(?![a-z}])")
 
-#: The fields of a template, and what each is.
-FIELDS = (
-    "commit",
-    "short",
-    "scope",
-    "step",
-    "turn",
-    "time",
-    "actor",
-    "op",
-    "tokens",
-    "cost",
-    "model",
-    "subject",
-    "text",
-)
+#: The fields of a template, and what each is of a commit.
+FIELDS: Mapping[str, Callable[[Moment], object]] = {
+    "commit": lambda moment: moment.entry.commit,
+    "short": lambda moment: moment.entry.commit[:DIGITS],
+    "scope": lambda moment: moment.meta.scope,
+    "step": lambda moment: moment.step,
+    "turn": lambda moment: moment.turn,
+    "time": lambda moment: iso(moment.entry.time),
+    "actor": lambda moment: moment.actor,
+    "op": lambda moment: moment.op,
+    "tokens": lambda moment: "" if moment.tokens is None else moment.tokens,
+    "cost": lambda moment: "" if moment.dollars is None else f"{moment.dollars:.4f}",
+    "model": lambda moment: moment.entry.trailers.get("Ctxvc-Model", ""),
+    "subject": lambda moment: moment.entry.subject,
+    "text": lambda moment: moment.text(heading=False),
+}
 
 
 def header(output: Output, snapshot: Snapshot, newest: Moment | None, calls: Sequence[int]) -> Iterator[str]:
@@ -100,24 +100,16 @@ def line(output: Output, moment: Moment) -> str:
 
 def formatted(template: str, moment: Moment) -> str:
     """`template` with the fields of a commit. Raises: BadInput for an unknown one."""
-    cost, tokens = moment.dollars, moment.tokens
-    values = {
-        "commit": moment.entry.commit, "short": moment.entry.commit[:DIGITS], "scope": moment.meta.scope,
-        "step": str(moment.step), "turn": str(moment.turn), "time": iso(moment.entry.time), "actor": moment.actor,
-        "op": moment.op, "tokens": "" if tokens is None else str(tokens), "cost": "" if cost is None else f"{cost:.4f}",
-        "model": moment.entry.trailers.get("Ctxvc-Model", ""), "subject": moment.entry.subject,
-        "text": moment.text(heading=False),
-    }  # fmt: skip
 
     def value(match: re.Match[str]) -> str:
-        if match[1] not in values:
+        if match[1] not in FIELDS:
             raise BadInput(
                 f"--format has no field {match[0]}{meant(match[1], FIELDS)}", hint=f"available: {', '.join(FIELDS)}"
             )
-        return display.one_line(values[match[1]], _LONGEST)
+        return display.one_line(str(FIELDS[match[1]](moment)), _LONGEST)
 
     for match in _OPEN_FIELD.finditer(template):
-        if match[1] in values:
+        if match[1] in FIELDS:
             raise BadInput(f"--format: {match[0]} has no closing brace", hint=f"write {match[0]}}}")
     return _FIELD.sub(value, template.replace("\\t", "\t").replace("\\n", "\n"))
 

@@ -1,1 +1,1 @@
-"""A host's own messages: what they are as text and calls, which blocks they show, what they become under a plan."""
+"""A host's own messages: as text and calls, the blocks that they show, and their form under a plan."""

@@ -1,9 +1,9 @@
 """Which blocks of a scope a host's messages show.
 
-A host takes messages back as text, under new names, in a file of its own; so a block is known again by what it says. A
-call and its result go by the call's id, a text by the host's name of its message, then by role and checksum: the first
-that says so is the first such block in the prompt, and so on. A stub of ours stands for the block or group that its
-handle names. Nothing is believed of a text alone: a result that looks like a stub is one only where it is not what the
+A host takes messages back as text, under new names, in a file of its own; so a block is recognised by its content.
+Calls and results are matched by the call's id, a text by the host's name of its message, then by role and checksum: the
+first matching text is the first such block in the prompt, and so on. A stub of ours represents the block or group that
+its handle names. Text alone is never trusted: a result that looks like a stub is one only if it differs from what the
 store has of that result.
 """
 
@@ -36,7 +36,7 @@ Shows = Literal["whole", "stub", "changed", "again", "new"]
 TEXTS = frozenset({"user", "assistant", "system", "note"})
 #: What a host may put between several texts of one message.
 _JOINTS = ("\n", "", "\n\n")
-#: Bytes of white space by which a host's text may be shorter than what was recorded.
+#: Bytes of white space by which a host's text may be shorter than the recorded one.
 _TRIMMED = 64
 _MASK = re.compile(r"\[masked (B[1-9][0-9]{0,11})@([0-9a-f]{6}): [^\]\n]{1,80} left out\]")
 _HANDLE = re.compile(
@@ -46,7 +46,7 @@ _HANDLE = re.compile(
 
 
 def is_stub(text: str) -> bool:
-    """Whether a text has the form of a stub of ours, with the checksum, whatever store it is of."""
+    """Whether a text has the form of a stub of ours with a checksum, from whatever store."""
     handle = _HANDLE.match(text.strip())
     return bool(handle and handle[3] and text.rstrip().endswith("]"))
 
@@ -54,9 +54,9 @@ def is_stub(text: str) -> bool:
 class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one part of a host's message shows: part `at` of its kind in message `message`.
 
-    `whole` is a block as it was recorded, `stub` a text of ours for a block or `group`, `changed` a block that says
-    something else now, `again` what an earlier message shows already, `new` what the store lacks. `blocks` are several
-    only where the host joined the texts of one message.
+    `whole` is a block as recorded, `stub` a text of ours for a block or `group`, `changed` a block whose content
+    differs now, `again` what an earlier message already shows, `new` what the store lacks. `blocks` has several entries
+    only if the host joined the texts of one message.
     """
 
     message: int
@@ -68,7 +68,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """The places of all parts of a host's messages, in their order. Parts without any character are not among them."""
+    """The places of all parts of a host's messages, in order. Parts without any character are omitted."""
 
     places: tuple[Place, ...]
 
@@ -85,27 +85,27 @@ def match(
     stored: Callable[[str], str] = lambda text: text,
     former: Mapping[str, str] = {},
 ) -> Match:
-    """What each part of the messages shows. Bodies are read only of rows that no checksum decides.
+    """What each part of the messages shows. Bodies are read only for rows that checksums do not decide.
 
-    `stored` gives a text as the store has it, without secrets. `former` are stubs that the host was given and the
-    ledger has no more, as after an undo: text → the block or group that it stood for.
+    `stored` returns a text as the store has it, without secrets. `former` are stubs that the host was sent and the
+    ledger no longer has, as after an undo: text → the block or group that it stood for.
     """
     return _Matcher(messages, ledger, body, stored, former).match()
 
 
 class _Queue:
-    """Rows that say the same, in the order in which a host's messages show them."""
+    """Rows with equal content, in the order in which a host's messages show them."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows = list(rows)
         self._at = 0
 
     def settle(self) -> None:
-        """What is in the prompt comes first, and what was recorded before the word that a call was interrupted."""
+        """Sorts rows in the prompt first, and recorded results before those that mark a call as interrupted."""
         self.rows.sort(key=lambda row: (not row.present, "interrupted" in wire.own_metadata(row.extra), row.number))
 
     def next(self, used: Collection[str]) -> Row | None:
-        """The first that is not used; None if there is no more."""
+        """The first row that is not used, or None."""
         while self._at < len(self.rows) and self.rows[self._at].id in used:
             self._at += 1
         return self.rows[self._at] if self._at < len(self.rows) else None
@@ -133,8 +133,8 @@ class _Matcher:
         self._calls: dict[tuple[str, str], _Queue] = defaultdict(_Queue)  # by kind and call
         self._by_sum: dict[tuple[str, str], _Queue] = defaultdict(_Queue)  # by role and checksum
         self._by_key: dict[str, list[Row]] = defaultdict(list)
-        self._trimmed: dict[tuple[str, str], _Queue] | None = None  # as `_by_sum`, less the white space at the ends
-        self._joined: dict[tuple[str, str], tuple[str, ...]] | None = None  # likewise, of messages of several texts
+        self._trimmed: dict[tuple[str, str], _Queue] | None = None  # like `_by_sum`, without white space at the ends
+        self._joined: dict[tuple[str, str], tuple[str, ...]] | None = None  # likewise, for messages of several texts
         self._stubs = {**former, **{group.stub: group.id for group in ledger.groups.values() if group.stub}}
         self._index()
 
@@ -146,7 +146,7 @@ class _Matcher:
             if row.kind in ("tool_use", "tool_result"):
                 if row.call in calls:
                     self._calls[row.kind, row.call].rows.append(row)
-            elif row.kind in TEXTS or row.kind == "other":  # what no host reads is told by its bytes
+            elif row.kind in TEXTS or row.kind == "other":  # kinds that hosts do not read are matched by their bytes
                 if row.sha256 in sums:
                     self._by_sum[_role(row), row.sha256].rows.append(row)
                 if keys and (key := _key(row)) in keys:
@@ -178,7 +178,7 @@ class _Matcher:
         return Place(message=at, part=part, at=index)
 
     def _next(self, queue: _Queue, at: int) -> Row | None:
-        """The first row of the queue that nothing shows yet; from now on this message shows it."""
+        """The first row of the queue that nothing shows yet; marks it as shown by this message."""
         row = queue.next(self._taken)
         if row:
             self._taken[row.id] = at
@@ -201,7 +201,7 @@ class _Matcher:
         return "changed"
 
     def _handle_in(self, text: str) -> str:
-        """The block or group that a text of ours names; empty where its checksum is another's."""
+        """The block or group that a text of ours names; empty if its checksum differs."""
         for handle in _HANDLE.finditer(text):
             block, group, checksum = handle.groups()
             if block and checksum and (row := self._ledger.get(block)) and row.sha256.startswith(checksum):
@@ -231,7 +231,7 @@ class _Matcher:
         return place or Place(message=at, part="text")
 
     def _by_name(self, at: int, message: HostMessage) -> Place | None:
-        """The texts of the recorded message that the host calls the same."""
+        """The texts of the recorded message with the host's name."""
         rows = [row for row in self._by_key.get(message.key, ()) if _role(row) == message.role]
         if not rows:
             return None
@@ -264,7 +264,7 @@ class _Matcher:
         return _text_place(at, shows, name)
 
     def _masked(self, text: str) -> str:
-        """The block of which the text is what a mask leaves."""
+        """The block whose mask the text is; empty if there is none."""
         mask = _MASK.search(text)
         row = self._ledger.get(mask[1]) if mask else None
         if mask is None or row is None or not row.sha256.startswith(mask[2]):
@@ -274,7 +274,7 @@ class _Matcher:
         return row.id if not body or text[: mask.start()].strip() in (head, body[:MASK_SHOWN].strip()) else ""
 
     def _alike(self, at: int, message: HostMessage) -> _Queue:
-        """The rows in the prompt that say the same but for white space at their ends."""
+        """The rows in the prompt with the same text, ignoring white space at its ends."""
         if self._trimmed is None:
             self._trimmed = defaultdict(_Queue)
             unsure = {
@@ -307,9 +307,9 @@ class _Matcher:
     # --- repetitions
 
     def _without_chance(self, places: list[Place]) -> Iterator[Place]:
-        """The places, where a text that somebody says a second time is new, and not the history once more.
+        """The places, except that a text repeated by chance is new instead of repeated history.
 
-        History that is appended again repeats several messages in their order, or under the host's own names.
+        Replayed history repeats several messages in order, or under the host's own names.
         """
         origins: dict[int, int] = {}  # a message that only repeats → the message that it repeats
         for at, group in groupby(places, attrgetter("message")):
@@ -326,7 +326,7 @@ class _Matcher:
 
 
 def _in_order(origins: Mapping[int, int], at: int) -> bool:
-    """Whether the message and a neighbour repeat messages that are neighbours too."""
+    """Whether the message and a neighbour repeat messages that are also neighbours."""
     if at not in origins:
         return False
     return any(origins.get(at + step) == origins[at] + step for step in (1, -1))
@@ -350,7 +350,7 @@ def _sum(data: bytes) -> str:
 
 
 def _is_absent(row: Row, text: str) -> bool:
-    """Whether a text says no more than that the result is not in the prompt, as where its group has the stub."""
+    """Whether a text states only that the result is not in the prompt, as when its group has the stub."""
     return re.fullmatch(rf"\[[a-z]+ {row.id}(?: in G[0-9]+)?\]", text) is not None
 
 
@@ -359,12 +359,12 @@ def _item_texts(items: list[object]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-#: block, suffix → the bytes of a body.
+#: (block, suffix) → the bytes of a body.
 Bodies = Mapping[tuple[str, str], bytes]
 
 
 def ahead(ledger: Ledger, messages: Sequence[HostMessage], match: Match) -> tuple[tuple[Row, ...], Bodies]:
-    """The rows that the unknown parts of a host's messages would have behind all others, with their bodies."""
+    """The rows that the unknown parts of a host's messages would have at the end, with their bodies."""
     numbering = Numbering.of(ledger, ledger.meta.counters.block)
     entries = [entry for message in _messages(messages, match.unknown) for entry in numbering.add(message)]
     rows = tuple(row for entry in entries for row in entry.rows)
@@ -372,7 +372,7 @@ def ahead(ledger: Ledger, messages: Sequence[HostMessage], match: Match) -> tupl
 
 
 def _messages(messages: Sequence[HostMessage], unknown: Iterable[Place]) -> Iterator[Message]:
-    """The unknown parts as messages, where neighbours of one role are one: a host may write each call by itself."""
+    """The unknown parts as messages; neighbours of one role are merged, since a host may write each call separately."""
     for role, places in groupby(unknown, lambda place: messages[place.message].role):
         yield Message(role=role, parts=tuple(_part(messages[place.message], place) for place in places))
 

@@ -1,4 +1,4 @@
-"""A message as a host hands it to an extension: role, text, calls and results, whatever else the host keeps of it."""
+"""A message as a host passes it to an extension: role, text, calls and results, whatever else the host stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A call in a message: the provider's id of it, the tool, its arguments."""
+    """A call in a message: the provider's id for it, the tool, its arguments."""
 
     id: str
     tool: str
@@ -24,7 +24,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class HostMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A message of a host. `key` is the host's own name for it, where it has one: its line's in the transcript."""
+    """A message of a host. `key` is the host's own name for it, if any: that of its line in the transcript."""
 
     role: Literal["user", "assistant"]
     text: str = ""
@@ -34,5 +34,5 @@ class HostMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing, as where all that it had was thinking."""
+        """Whether it has no content, as when it contained only thinking."""
         return not (self.text.strip() or self.tool_uses or self.tool_results)

@@ -1,7 +1,7 @@
-"""What a host is given back: its own messages as a ledger has them now, with our stubs where blocks have left.
+"""What a host gets back: its own messages according to a ledger, with our stubs where blocks have left.
 
-The host's messages decide what can be in the prompt; what they say stays verbatim. From the store comes only what they
-lack: what was restored since they were written, and notes.
+The host's messages decide what can be in the prompt; their content stays verbatim. The store supplies only what they
+lack: blocks restored since they were written, and notes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ctxvc.core.prompt.cut import CUT
 from ctxvc.core.prompt.outline import Bodies, Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import Piece
 
-#: Kinds that no host takes back as they are, and for which a mask stands.
+#: Kinds that no host takes back unchanged, so that a mask replaces them.
 _MEDIA = frozenset({"image", "document"})
 
 
 def hosted(ledger: Ledger, match: Match, restored: Collection[str] = ()) -> Ledger:
     """The ledger of the prompt that the host has, and can have: without what its messages do not show.
 
-    Thinking, reminders and whatever else it keeps for itself is pruned by it; an image or document in the prompt is
-    masked, since only a text can go back. Blocks in `restored`, and notes, come back from the store. It renders by the
-    newest rules, as after any cut.
+    Thinking, reminders and anything else that the host keeps to itself count as pruned by it; an image or document in
+    the prompt is masked, since only text can be returned. Blocks in `restored`, and notes, come from the store. It
+    renders by the newest rules, as after any cut.
     """
     visible = {block for place in match.places if place.shows in ("whole", "changed") for block in place.blocks}
     shown_messages = {row.msg for block in visible if (row := ledger.get(block))}
@@ -48,9 +48,9 @@ def hosted(ledger: Ledger, match: Match, restored: Collection[str] = ()) -> Ledg
 
 
 def render(ledger: Ledger, bodies: Bodies, messages: Sequence[HostMessage], match: Match) -> list[HostMessage]:
-    """The messages that stand in a ledger (`hosted`, or what a plan made of it), for the host to take.
+    """The messages of a ledger (`hosted`, or the result of a plan on it) in the host's form.
 
-    A call is answered in the next message, no result stands without its call, and the first message is the user's.
+    A call is answered in the next message, no result appears without its call, and the first message is the user's.
     """
     host = _Host.of(messages, match)
     parts = [part for part in _parts(ledger, bodies, host) if not isinstance(part.value, str) or part.value.strip()]
@@ -61,7 +61,7 @@ def render(ledger: Ledger, bodies: Bodies, messages: Sequence[HostMessage], matc
 
 
 class _Part(NamedTuple):
-    """A part of a message to come. `message` tells which parts of a reply are one message."""
+    """A part of a future message. `message` is equal for parts of a reply that form one message."""
 
     role: str
     value: str | ToolUse | ToolResult
@@ -76,7 +76,7 @@ class _Host(NamedTuple):
     """
 
     values: Mapping[str, str | ToolUse | ToolResult]
-    joined: Mapping[str, str]  # a block whose text is one with that of others → the first of them
+    joined: Mapping[str, str]  # a block whose text the host joined with others → the first of them
     new: list[tuple[int, _Part]]
     results: Mapping[str, ToolResult]
 
@@ -111,7 +111,7 @@ def _value(message: HostMessage, place: Place) -> str | ToolUse | ToolResult:
 
 
 def _parts(ledger: Ledger, bodies: Bodies, host: _Host) -> Iterator[_Part]:
-    """The parts in order; what the store lacks stands behind the block that it came after, a result by its call."""
+    """The parts in order; what the store lacks follows the block that it came after, a result its call."""
     slots = outline(ledger)
     calls = {slot.call for slot in slots if slot.kind == "tool_use"}
     new = ((at, part) for at, part in host.new if not (isinstance(part.value, ToolResult) and part.value.id in calls))
@@ -128,7 +128,7 @@ def _parts(ledger: Ledger, bodies: Bodies, host: _Host) -> Iterator[_Part]:
 
 
 def _part(slot: Slot, bodies: Bodies, render: int, host: _Host) -> _Part:
-    """The part that a slot becomes; one without a value if it says nothing to a host."""
+    """The part that a slot becomes; its value is empty if it shows nothing to a host."""
     role = "assistant" if slot.role == "assistant" else "user"
     block, message = slot.row.id, (slot.row.msg, 0)
     if slot.show == "body" and block in host.joined and host.joined[block] in host.values:
@@ -154,7 +154,7 @@ def _part(slot: Slot, bodies: Bodies, render: int, host: _Host) -> _Part:
 
 
 def _plain(piece: Piece) -> str:
-    """A piece as text; what is none in a result of several parts is named by its type."""
+    """A piece as text; non-text items in a result of several parts are named by their type."""
     items = wire.items(piece.body, piece.extra)
     if items is None:
         return display.decode(piece.body) if piece.ext in ("txt", "json") else f"[{piece.kind}]"
@@ -173,7 +173,7 @@ def _item_text(item: object) -> str:
 
 
 def _paired(parts: Iterable[_Part], host: _Host) -> Iterator[_Part]:
-    """The parts, where each call is answered before anything else is said by the user, and once."""
+    """The parts, with each call answered exactly once, before any other user part."""
     open_calls: dict[str, bool] = {}
     answered: set[str] = set()
     for part in parts:
@@ -204,7 +204,7 @@ def _interrupted(open_calls: Iterable[str], host: _Host) -> Iterator[_Part]:
 
 
 def _messages(parts: Iterable[_Part]) -> Iterator[HostMessage]:
-    """The parts as messages: the calls of a reply are one, and so are results that follow each other."""
+    """The parts as messages: the calls of a reply form one, and so do consecutive results."""
     text, uses, results = "", list[ToolUse](), list[ToolResult]()
     origin = (0, 0)
 

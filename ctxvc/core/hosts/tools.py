@@ -1,7 +1,7 @@
 """The tools of coding agents, and which of them are equal: the same act, with arguments of the same meaning.
 
-A call becomes another agent's only if nothing is lost: where an argument has no equal there, the call stays as it was.
-Arguments that only explain a call, or limit its time, do not count.
+A call becomes another agent's only if nothing is lost: if an argument has no equal there, the call stays unchanged.
+Arguments that only explain a call or limit its time do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ctxvc.core.prompt.outline import Piece
 
 Act = Literal["run", "read", "write", "edit", "search", "find", "list", "plan", "fetch"]
 
-#: What must be known of a call to be one of these.
+#: What must be known of a call for each act.
 _NEEDED: Mapping[Act, tuple[str, ...]] = {
     "run": ("command",),
     "read": ("path",),
@@ -31,12 +31,12 @@ _NEEDED: Mapping[Act, tuple[str, ...]] = {
     "plan": ("items",),
     "fetch": ("url",),
 }
-#: Arguments of any tool that say nothing of what is done.
+#: Arguments of any tool that say nothing about what is done.
 _INCIDENTAL = frozenset(
     {"description", "timeout", "justification", "instruction", "summary", "security_risk", "yield_time_ms"}
     | {"max_output_tokens", "initial_wait", "delay_ms", "explanation"}
 )
-#: Statuses of an item of a plan, as most agents name them → as OpenHands does.
+#: Statuses of a plan's items: most agents' name → OpenHands' name.
 _STATUS = {"pending": "todo", "in_progress": "in_progress", "completed": "done"}
 
 
@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
 
 class _Tool(NamedTuple):
-    """A tool: its arguments by what they mean, and those that always are the same.
+    """A tool: its arguments by meaning, and its constant ones.
 
     `lines` is a range as a list, `last` the number of its last line, `seconds` a time limit, `plan.KEY` a list of items
     with the text under this key, and `edits.OLD.NEW` a list of replacements.
@@ -63,7 +63,7 @@ class _Tool(NamedTuple):
 _RISK = {"security_risk": "LOW"}
 _LINES = {"first": "offset", "count": "limit"}
 
-#: Agent → its tools. Of several with one act the first is written.
+#: Agent → its tools. The first of several with one act is the one written.
 _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
     "claude-code": (
         _Tool("run", "Bash", {"command": "command", "milliseconds": "timeout", "why": "description"}),
@@ -174,7 +174,7 @@ _TOOLS: Mapping[str, tuple[_Tool, ...]] = {
 def of_agent(piece: Piece, agent: str) -> Piece:
     """The piece with the equal call of an agent's own tool; unchanged if it is no call or there is no equal tool.
 
-    A call that was changed before, as our metadata on it says, is changed from its original.
+    A call that was changed before, according to our metadata, is changed from its original.
     """
     call = call_of(piece)
     if call is None:
@@ -186,8 +186,10 @@ def of_agent(piece: Piece, agent: str) -> Piece:
 
 
 def shown_as_of_agent(row: Row, body: bytes, agent: str) -> Row:
-    """The row with a note of the equal call of an agent's own tool, which prompts then show; unchanged if it is no call
-    or there is no equal tool."""
+    """The row with a note of the equal call of an agent's own tool, which prompts then show.
+
+    Unchanged if it is no call or there is no equal tool.
+    """
     arguments = wire.parsed(body, dict) if row.kind == "tool_use" and row.ext == "json" else None
     if arguments is None:
         return row
@@ -200,7 +202,7 @@ def shown_as_of_agent(row: Row, body: bytes, agent: str) -> Row:
 
 
 def call_of(piece: Piece) -> Call | None:
-    """The call of a piece, as its first agent made it; None without an object of arguments."""
+    """The call of a piece as its first agent made it; None unless its arguments are an object."""
     arguments = wire.parsed(piece.body, dict) if piece.kind == "tool_use" and piece.ext == "json" else None
     if arguments is None:
         return None
@@ -208,7 +210,7 @@ def call_of(piece: Piece) -> Call | None:
 
 
 def original(metadata: Mapping[str, Any]) -> Call | None:
-    """What a call was before it became another agent's, by our metadata on it; None where it says nothing."""
+    """What a call was before it became another agent's, from our metadata; None if that has no record of it."""
     match metadata.get("original"):
         case {"tool": str(tool), "arguments": dict(arguments)}:
             return Call(tool, arguments)
@@ -216,7 +218,7 @@ def original(metadata: Mapping[str, Any]) -> Call | None:
 
 
 def equal(call: Call, agent: str) -> Call | None:
-    """The equal call of an agent's own tool; None if there is none, or if the call is the agent's already."""
+    """The equal call of an agent's own tool; None if there is none, or if the call is already the agent's."""
     own = _TOOLS.get(agent, ())
     if any(_meaning(tool, call) is not None for tool in own):
         return None
@@ -231,7 +233,7 @@ def equal(call: Call, agent: str) -> Call | None:
 
 
 def _meaning(tool: _Tool, call: Call) -> dict[str, Any] | None:
-    """What a call says if it is one of this tool."""
+    """A call's meaning if it is one of this tool, else None."""
     if call.tool != tool.name or any(call.arguments.get(name, value) != value for name, value in _telling(tool)):
         return None
     names = {argument: field for field, argument in tool.arguments.items()}
@@ -251,12 +253,12 @@ def _meaning(tool: _Tool, call: Call) -> dict[str, Any] | None:
 
 
 def _telling(tool: _Tool) -> Iterator[tuple[str, Any]]:
-    """The fixed arguments by which one tool's acts are told apart."""
+    """The fixed arguments that distinguish the acts of one tool."""
     return ((name, value) for name, value in tool.fixed.items() if name == "command")
 
 
 def _fields(field: str, value: Any) -> dict[str, Any] | None:
-    """What an argument says; None if it is of another form."""
+    """An argument's meaning; None if it has another form."""
     kind, *keys = field.split(".")
     match kind, value:
         case "lines", [int(first), int(last)] if last > 0:
@@ -279,7 +281,7 @@ def _fields(field: str, value: Any) -> dict[str, Any] | None:
 
 
 def _item(item: Any, key: str) -> tuple[str, str] | None:
-    """Text and status of an item of a plan."""
+    """Text and status of a plan's item."""
     match item:
         case {"status": str(status)} if isinstance(item.get(key), str):
             return item[key], {theirs: ours for ours, theirs in _STATUS.items()}.get(status, status)
@@ -287,7 +289,7 @@ def _item(item: Any, key: str) -> tuple[str, str] | None:
 
 
 def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The arguments with which a tool says this; None if it cannot say all of it."""
+    """The arguments that express this meaning with a tool; None if it cannot express all of it."""
     unsaid = {name: value for name, value in meaning.items() if name not in ("milliseconds", "why")}
     arguments: dict[str, Any] = {}
     for field, name in tool.arguments.items():
@@ -314,7 +316,7 @@ def _arguments(tool: _Tool, meaning: Mapping[str, Any]) -> dict[str, Any] | None
 
 
 def _written(key: str, text: str, status: str) -> dict[str, Any]:
-    """An item of a plan with its text under a key, and what else an agent wants of one."""
+    """An item of a plan with its text under `key`, and the other fields that an agent requires."""
     match key:
         case "title":
             return {"title": text, "notes": "", "status": _STATUS.get(status, "todo")}

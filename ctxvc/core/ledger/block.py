@@ -1,4 +1,4 @@
-"""Blocks: the addressable pieces of a context, and the words for their kinds, origins and states."""
+"""Blocks: the addressable pieces of a context, with their kinds, origins and states."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Kind = Literal[
 Origin = Literal["human", "client", "model", "tool"]
 State = Literal["visible", "pinned", "masked", "archived", "pruned", "blocked", "deleted"]
 
-#: States whose body stands in the prompt, whole or in part; the checkout keeps these under `blocks/`.
+#: States whose body is in the prompt, whole or in part; the checkout keeps these under `blocks/`.
 PRESENT: frozenset[str] = frozenset({"visible", "pinned", "masked"})
 
-#: Keys of `extra` that are never part of a provider's content block: `openai` holds what only that wire form has,
-#: `ctxvc` what we note ourselves.
+#: Keys of `extra` that are never part of a provider's content block: `openai` contains what only that wire form has,
+#: `ctxvc` our own metadata.
 FOREIGN: frozenset[str] = frozenset({"openai", "ctxvc"})
 _BLOCK_ID = re.compile(r"B([1-9][0-9]{0,11})")
 _GROUP_ID = re.compile(r"G([1-9][0-9]{0,11})")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that has no number yet: what an importer or an agent hands over.
+    """A block without a number yet: what an importer or an agent supplies.
 
-    `body` holds the exact bytes and `ext` the ending of its file (`txt`, `json`, `bin`, `png`, …). `files` are sibling
+    `body` is the exact bytes and `ext` the extension of its file (`txt`, `json`, `bin`, `png`, …). `files` are sibling
     bodies as (suffix, bytes), as in `("1.png", b"…")` for the first image of a result. `extra` is the rest of the
-    content block as it was received, so that it can be rebuilt exactly.
+    content block as received, so that it can be rebuilt exactly.
     """
 
     kind: Kind
@@ -58,8 +58,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message of a conversation, as recorded or as sent.
 
     `reply` is the provider's id of the model reply that an assistant message belongs to: messages with the same
-    non-empty `reply` are one reply (Claude Code writes a line a content block). `key` names the message in its source,
-    `time` is ISO 8601 or empty, `usage` the provider's token counts of that call.
+    non-empty `reply` are one reply (Claude Code writes one line per content block). `key` names the message in its
+    source, `time` is ISO 8601 or empty, `usage` the provider's token counts of that call.
     """
 
     role: Role
@@ -89,7 +89,7 @@ def group_number(group_id: str) -> int:
 
 Verb = Literal["archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise"]
 
-#: state → verb → new state. What is not here is not allowed.
+#: State → verb → new state. Anything else is not allowed.
 TRANSITIONS: dict[State, dict[Verb, State]] = {
     "visible": {
         "archive": "archived",

@@ -1,7 +1,7 @@
 """Captions: what a block is, and what a step did, as a person reads it in a list or in `git log --oneline`.
 
-A label (`core.ledger.label`) is what a row keeps of its block, and what a prompt may show. A caption is made when it is
-needed, from the bodies: a result is called by its call, and paths are relative to the session's folder.
+A label (`core.ledger.label`) is stored in a row, and a prompt may show it. A caption is made from the bodies when it is
+needed: a result is named by its call, and paths are relative to the session's folder.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ctxvc.core.ledger.numbering import speaks
 #: Columns of a step's caption, and of the human's words in it.
 WIDTH = 72
 HUMAN = 30
-#: Characters of a caption, of a tool's name, and of a script that are looked at.
+#: Maximum characters of a caption and of a tool's name; characters of a script that are analysed.
 _LONGEST = 400
 _TOOL = 40
 _SCRIPT = 8_000
 
 _ON_PATH: frozenset[facts.Deed] = frozenset({"edited", "wrote", "deleted", "read", "listed"})
 _MARKS = re.compile(r"^[#>\s]+|\*\*")
-#: A line of a script that only sets a variable, or fills the file that one names.
+#: A line of a script that only sets a variable, or fills the file that a variable names.
 _SETTING = re.compile(r"\w+=[^\s;&|]*(?:\$\([^()]*\)[^\s;&|]*)?|cat\s*>{1,2}\s*\"?\$\w+\"?\s*<<.*")
-#: What a client writes around a command that a person gave, and before a person's words.
+#: What a client writes around a person's command, and before a person's text.
 _COMMAND = re.compile(r"<command-name>\s*([^<>]{1,80}?)\s*</command-name>")
 _ARGUMENTS = re.compile(r"<command-args>\s*([^<]{0,200})")
 _SECTION = re.compile(r"\s*<([a-z0-9]{1,40}[_-][a-z0-9_-]{1,40})>[^<]{0,400}</\1>\s*")
 
-#: How hosts write the number that a command exited with, on a line of its own, and in how many bytes of either end.
+#: How hosts write a command's exit code, on a line of its own; within how many bytes of either end.
 _EXIT = re.compile(
     r"^\[?(?:(?:process |command )?(?:exit code:?|exited with code|finished with exit code) |<returncode>)"
     r"(\d{1,3})(?:\]|</returncode>)?\s*$",
@@ -42,12 +42,12 @@ _EXIT = re.compile(
 _STATUS = 200
 _INTERRUPTS = ("[Request interrupted", "<turn_aborted>")
 
-#: Reads the body of a row.
+#: Returns the body of a row.
 BodyOf = Callable[[Row], bytes]
 
 
 class CallCaption(NamedTuple):
-    """A call to a person: its tool, what it was about, and a detail such as `+3 −1`. `act` is empty for a script."""
+    """A call as people see it: its tool, its object, and a detail such as `+3 −1`. `act` is empty for a script."""
 
     tool: str
     object: str = ""
@@ -64,7 +64,7 @@ class CallCaption(NamedTuple):
 
 
 def of_call(tool: str, body: bytes, ext: str = "json", folder: str = "") -> CallCaption:
-    """The caption of a call with these arguments. `folder` is the session's: what is below it is named from there."""
+    """The caption of a call with these arguments. Paths in `folder`, the session's, are shown relative to it."""
     name = display.one_line(tool, _TOOL) or "call"
     did = facts.script_or_facts(tool, body, ext)
     if isinstance(did, str):
@@ -86,7 +86,7 @@ def of_call(tool: str, body: bytes, ext: str = "json", folder: str = "") -> Call
 def of_row(row: Row, ledger: Ledger, body_of: BodyOf) -> str:
     """A block in a few words, on one line: a call or its result by the call, anything else by its first words.
 
-    Thinking that the provider hides is its summary, or `hidden thinking`.
+    Thinking that the provider hides is shown by its summary, or as `hidden thinking`.
     """
     if row.kind == "thinking" and row.ext == "json":
         return _summary(body_of(row)) or "hidden thinking"
@@ -103,7 +103,7 @@ def of_row(row: Row, ledger: Ledger, body_of: BodyOf) -> str:
 def of_step(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int = WIDTH) -> str:
     """`“fix the login test” · Read auth.py (+2 calls)`: a step in at most `width` columns.
 
-    It has the human's first words, if there are any, and the first call, or else the answer's first words.
+    It consists of the human's first words, if there are any, and the first call, or else the answer's first words.
     """
     request = human_words(rows)
     head = f"“{request}” · " if request else ""
@@ -134,12 +134,12 @@ def of_reply(rows: Sequence[Row], body_of: BodyOf, folder: str = "", width: int 
 
 
 def folder_of(ledger: Ledger) -> str:
-    """The folder that the session worked in, as its recording names it; empty if it does not."""
+    """The folder that the session worked in, according to its recording; empty if unknown."""
     return ledger.meta.source.cwd if ledger.meta.source else ""
 
 
 def relative(path: str, folder: str) -> str:
-    """`path` as seen from `folder`, if it is below it; else as it is."""
+    """`path` relative to `folder` if it is below it, else unchanged."""
     folder = folder.rstrip("/\\")
     if not folder or not path.startswith(folder):
         return path
@@ -148,7 +148,7 @@ def relative(path: str, folder: str) -> str:
 
 
 def _summary(body: bytes) -> str:
-    """The first words of the summary in an item of reasoning; empty without one."""
+    """The first words of a reasoning item's summary; empty without one."""
     match wire.parsed(body, dict):
         case {"summary": [{"text": str(text)}, *_]}:
             return display.one_line(_MARKS.sub("", text), _LONGEST)
@@ -156,7 +156,7 @@ def _summary(body: bytes) -> str:
 
 
 def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:
-    """`(failed, +2 calls)`: how the first call ended, if badly, and how many others there were."""
+    """`(failed, +2 calls)`: how the first call ended unless it succeeded, and the number of other calls."""
     result = next((row for row in rows if row.kind == "tool_result" and row.call == calls[0].call), None)
     parts = []
     if result is not None and (ended := ending(result)):
@@ -167,9 +167,9 @@ def _suffix(rows: Sequence[Row], calls: Sequence[Row]) -> str:
 
 
 def ending(result: Row, output: bytes = b"") -> str:
-    """How a call ended, by its result: `interrupted`, `exit 2`, `failed`; empty if well.
+    """How a call ended, by its result: `interrupted`, `exit 2`, `failed`; empty if it succeeded.
 
-    `output` is the result's body where the call ran a command: hosts write the number that it exited with there.
+    `output` is the result's body if the call ran a command: hosts write the exit code there.
     """
     if wire.own_metadata(result.extra).get("interrupted"):
         return "interrupted"
@@ -180,17 +180,17 @@ def ending(result: Row, output: bytes = b"") -> str:
 
 
 def interrupts(row: Row) -> bool:
-    """Whether a block is a client's word that a person stopped the model."""
+    """Whether a block is a client's notice that a person stopped the model."""
     return row.origin == "client" and row.label.startswith(_INTERRUPTS)
 
 
 def _ends(output: bytes) -> tuple[str, ...]:
-    """The beginning and the end of an output, where a host writes how a command exited."""
+    """The beginning and the end of an output, where a host writes a command's exit code."""
     return (display.decode(output[:_STATUS]), display.decode(output[-_STATUS:])) if output else ()
 
 
 def plain(label: str) -> str:
-    """A text's first words without the marks of a heading or a list, and without what a client put around them."""
+    """A text's first words without heading or list marks, and without what a client put around them."""
     if label.startswith("<"):
         if command := _COMMAND.search(label):
             arguments = _ARGUMENTS.search(label)
@@ -206,7 +206,7 @@ def plain(label: str) -> str:
 
 
 def _command(script: str, folder: str) -> str:
-    """The line of a script that says most: without a `cd` into the session's folder, a commit by its message."""
+    """The most telling line of a script: without a `cd` into the session's folder, a commit by its message."""
     head = script[:_SCRIPT].replace("\\\n", " ").strip()
     script_only = facts.without_documents(head)
     lines = [line.strip() for line in script_only.split("\n")]
@@ -222,7 +222,7 @@ def _command(script: str, folder: str) -> str:
 
 
 def _in_folder(text: str, folder: str) -> str:
-    """`text` with the paths below `folder` as seen from there."""
+    """`text` with paths below `folder` relative to it."""
     folder = folder.rstrip("/\\")
     if len(folder) < 2 or folder not in text:
         return text
@@ -231,5 +231,5 @@ def _in_folder(text: str, folder: str) -> str:
 
 @lru_cache(maxsize=64)
 def _inside(folder: str) -> re.Pattern[str]:
-    """The folder as it stands in a script: with the slash before what is below it, or alone."""
+    """A pattern for the folder in a script: with the slash before what is below it, or alone."""
     return re.compile(rf"(?<![\w.~/\\-]){re.escape(folder)}(?:([/\\](?=[^\s'\";&|)]))|[/\\]?(?![\w./\\~-]))")

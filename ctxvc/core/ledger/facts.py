@@ -1,7 +1,7 @@
 """What a call did, as a fact of its tool: which file, which lines, which pattern, which command.
 
-Told by the shape of the arguments, not by the host: a call with `old_string` and `new_string` is an edit under any
-tool's name. Nothing here says that a call succeeded; only the recording does (`Row.error`).
+The shape of the arguments decides, not the host: a call with `old_string` and `new_string` is an edit under any tool's
+name. A fact does not mean that the call succeeded; only the recording knows that (`Row.error`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 
 Act = Literal["edited", "wrote", "deleted", "read", "searched", "listed", "fetched", "ran", "committed", "todo"]
-#: `called` for what has no act of its own; its `tool` is then the tool's name.
+#: `called` for what has no act of its own; `tool` is then the tool's name.
 Deed = Act | Literal["planned", "delegated", "called"]
 
-#: JSON, and scripts, of more characters than this are not taken apart.
+#: JSON and scripts with more characters than this are not analysed.
 _PARSED = 1024 * 1024
 _SCRIPT = 8_000
-#: Simple commands of a script that are looked at.
+#: Simple commands of a script that are analysed.
 _COMMANDS = 24
 
-#: The arguments of tools of all agents that name a file, that are replaced in it, and that come in their place.
+#: The arguments, in the tools of all agents, for a file's path, for the replaced text, and for its replacement.
 PATHS = (
     "file_path", "path", "filePath", "absolute_path", "notebook_path", "relative_path", "target_file", "filename",
     "file_name", "file", "filepath",
@@ -39,33 +39,33 @@ _LISTING = re.compile(r"(?:^|_)(?:ls|list|list_dir|list_files|list_directory|dir
 _PATCH = "*** Begin Patch"
 _PATCHED = re.compile(r"\*\*\* (Update|Add|Delete) File: ([^\n]+)")
 
-#: The programs of a shell that show a file, that look for something, and that list.
+#: The shell programs that show a file, that search, and that list.
 _SHOWING = frozenset({"cat", "head", "tail", "nl", "less", "more", "bat", "sed"})
 _LOOKING = frozenset({"grep", "rg", "egrep", "fgrep", "ag", "ack", "zgrep"})
 _LISTERS = frozenset({"ls", "find", "tree", "fd"})
-#: Those that only shape what another gave, and those that run a script of their own.
+#: Those that only reshape another program's output, and those that run a script of their own.
 _SHAPING = frozenset({"wc", "sort", "uniq", "cut", "tr", "awk", "tee", "jq"})
 _SHELLS = frozenset({"bash", "sh", "zsh"})
-#: All of which more is known than that they ran.
+#: All programs of which more is known than that they ran.
 _KNOWN = _SHOWING | _LOOKING | _LISTERS | _SHAPING | _SHELLS | {"git"}
-#: Those that say nothing of what was done.
+#: Those that say nothing about what was done.
 _SILENT = frozenset(
     {"cd", "export", "set", "source", ".", "echo", "true", "pushd", "popd", "sleep", "unset", "printf", "test", "wait"}
     | {"if", "then", "else", "elif", "fi", "for", "do", "done", "while", "case", "esac", "function", "return", "exit"}
     | {"[", "[[", "\\"}
 )
-#: Those that run another program, given behind their options.
+#: Those that run another program, named after their options.
 _PREFIXES = frozenset({"sudo", "time", "env", "nohup", "command", "exec", "timeout", "nice", "xargs"})
-#: What a script begins with whose commands say less than its first line.
+#: Beginnings of scripts whose first line says more than their commands.
 _LOOPS = ("for ", "while ", "until ")
-#: What stands where a program's name does, if a script was taken apart rightly: no quote, variable or bracket.
+#: A program's name in a correctly parsed script: no quote, variable or bracket.
 _PROGRAM = re.compile(r"[^\s'\"`$(){}<>|&;,]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _RANGE = re.compile(r"([0-9]{1,9}),([0-9]{1,9})p")
 _SEPARATORS = re.compile(r"&&|\|\||;|\n")
 _QUOTE = re.compile(r"'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"")
 _WORD = re.compile(r"(?:'[^']{0,1000}'|\"(?:[^\"\\]|\\.){0,1000}\"|[^\s'\"]|['\"])+?(?=\s|$)")
-#: What makes a word more than what stands between two blanks: quotes, redirections, hidden signs.
+#: What rules out splitting at blanks alone: quotes, redirections, hidden separators.
 _BY_RULES = re.compile(r"['\"<>\ue000-\ue003]")
 _REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _MESSAGE = re.compile(r"\bcommit\b[^\n|;&]{0,80}?(?:-[a-z]{0,3}m|--message)[ =]?(\"|')")
@@ -78,9 +78,9 @@ _WRITTEN = re.compile(
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One thing that a call did. `object` is what it was done to: a path, a pattern, a command, what was said.
+    """One thing that a call did. `object` is what it was done to: a path, a pattern, a command, a message.
 
-    `detail` is `1–100`, `+3 −0`, `8/10` or empty; `tool` is the name of the tool where no act says more.
+    `detail` is `1–100`, `+3 −0`, `8/10` or empty; `tool` is the tool's name if no act says more.
     """
 
     act: Deed
@@ -92,7 +92,7 @@ class Fact(msgspec.Struct, frozen=True):
 def facts(tool: str, body: bytes | str, ext: str = "json") -> tuple[Fact, ...]:
     """What a call did, in the order of its arguments; at least one fact. Never raises: arguments may be anything.
 
-    `body` are the arguments as recorded, `ext` whether they are JSON.
+    `body` is the arguments as recorded; `ext` is `json` if they are JSON.
     """
     value: Any = None
     if ext == "json" and len(body) <= _PARSED:
@@ -104,12 +104,12 @@ def facts(tool: str, body: bytes | str, ext: str = "json") -> tuple[Fact, ...]:
 
 
 def script_or_facts(tool: str, body: bytes, ext: str = "json") -> str | tuple[Fact, ...]:
-    """The script that a call ran in a shell, as it stands; of any other call its facts."""
+    """The script that a call ran in a shell, verbatim; for any other call its facts."""
     value = wire.parsed(body, dict) if ext == "json" and len(body) <= _PARSED else None
     if value is None:
         return facts(tool, body, "")
     script = _script(value)
-    # What is no command of a shell has fields of its own, or a file.
+    # A call that is no shell command has fields of its own, or a file.
     is_other = bool(value.keys() & {"todos", "plan", "subagent_type", "prompt", "url"} or _text(value, PATHS))
     if script is not None and _PATCH not in script and not is_other:
         return script
@@ -117,7 +117,7 @@ def script_or_facts(tool: str, body: bytes, ext: str = "json") -> str | tuple[Fa
 
 
 def argument_text(body: str, ext: str = "json") -> str:
-    """The texts among the arguments of a call, a line each, without the escapes of JSON; the body where it is none."""
+    """The texts in a call's arguments, a line each, without JSON escapes; the body itself if it is not JSON."""
     value = wire.parsed(display.encode(body), dict) if ext == "json" and len(body) <= _PARSED else None
     if value is None:
         return body
@@ -166,7 +166,7 @@ def _facts(tool: str, value: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _on_file(tool: str, path: str, value: Mapping[str, Any]) -> Iterator[Fact]:
-    """A call with the path of a file or folder."""
+    """The fact of a call with the path of a file or folder."""
     editor = value.get("command")
     content = _text(value, _CONTENT)
     if _has(value, OLD) or _has(value, NEW):
@@ -194,7 +194,7 @@ def _todo(items: Sequence[Any]) -> Fact:
 
 
 def tasks(items: Sequence[Any]) -> list[tuple[Literal["done", "doing", "open"], str]]:
-    """The tasks of a list as a call gives them, each with how far it is."""
+    """The tasks in a call's list, each with its state."""
     entries: list[tuple[Literal["done", "doing", "open"], str]] = []
     for item in items:
         if isinstance(item, dict):
@@ -207,12 +207,12 @@ def tasks(items: Sequence[Any]) -> list[tuple[Literal["done", "doing", "open"], 
 
 
 def _patched(text: str) -> Iterator[Fact]:
-    """The files of a patch of the form `*** Begin Patch`, with the lines that it adds and takes away."""
+    """The files of a patch that begins with `*** Begin Patch`, with the number of lines added and removed."""
     if _PATCH not in text:
         return
     headings = list(_PATCHED.finditer(text))
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
-    # A patch of no file has no heading.
+    # A patch without files has no heading.
     for heading, end in zip(headings, ends, strict=False):
         lines = text[heading.end() : end].split("\n")
         act: dict[str, Deed] = {"Update": "edited", "Add": "wrote", "Delete": "deleted"}
@@ -221,7 +221,7 @@ def _patched(text: str) -> Iterator[Fact]:
 
 
 def _change(edit: Mapping[str, Any]) -> tuple[int, int]:
-    """The lines that an edit adds and takes away: what differs between its two texts' common beginning and end."""
+    """The number of lines that an edit adds and removes, ignoring the texts' common beginning and end."""
     old, new = _text(edit, OLD).split("\n"), _text(edit, NEW).split("\n")
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
@@ -266,7 +266,7 @@ def _script(value: Mapping[str, Any]) -> str | None:
 
 
 def _on_script(script: str) -> Iterator[Fact]:
-    """What a script did: files that it showed or wrote, patterns, commits, and the programs that it ran."""
+    """What a script did: files shown or written, patterns searched, commits, and programs run."""
     script = script.strip()
     if _PATCH in script:
         yield from _patched(script)
@@ -280,7 +280,7 @@ def _on_script(script: str) -> Iterator[Fact]:
         facts.append(Fact("wrote", path.strip("'\"")))
     elif not head.startswith(_LOOPS):
         for pipeline in _SEPARATORS.split(_QUOTE.sub(_hidden, without_documents(head)))[:_COMMANDS]:
-            # A pipe's later programs only shape what the first one gave.
+            # Later programs in a pipe only reshape the first one's output.
             fact = next(filter(None, (_command(_words(command)) for command in pipeline.split("|"))), None)
             if fact and not (fact.act == "committed" and facts):
                 facts.append(fact)
@@ -288,7 +288,7 @@ def _on_script(script: str) -> Iterator[Fact]:
 
 
 def without_documents(script: str) -> str:
-    """A script without its here-documents, of which it keeps the lines that begin them."""
+    """A script without the contents of its here-documents; the lines that begin them are kept."""
     if "<<" not in script:
         return script
     lines: list[str] = []
@@ -304,7 +304,7 @@ def without_documents(script: str) -> str:
 
 
 def _hidden(quote: re.Match[str]) -> str:
-    """A quoted word, in which what separates commands stands as letters that no script has."""
+    """A quoted word, its command separators replaced by characters that no script contains."""
     return quote[0].translate(_HIDDEN)
 
 
@@ -313,7 +313,7 @@ _SHOWN = str.maketrans({"\ue000": "&", "\ue001": "|", "\ue002": ";", "\ue003": "
 
 
 def _words(command: str) -> list[str]:
-    """The words of a simple command as written, without redirections, assignments and what only runs another."""
+    """The words of a simple command as written, without redirections, assignments and prefixes such as `sudo`."""
     command = command[:2_000]
     argv = _shell_words(command) if _BY_RULES.search(command) else command.split()
     while argv and (_ASSIGNMENT.match(argv[0]) or argv[0] in _PREFIXES):
@@ -330,7 +330,7 @@ def _shell_words(command: str) -> list[str]:
         if is_target:
             is_target = False
         elif _REDIRECTION.match(word):
-            is_target = word[-1] in "<>"  # its file is the next word
+            is_target = word[-1] in "<>"  # the file is the next word
         else:
             argv.append(word.translate(_SHOWN))
     return argv
@@ -374,7 +374,7 @@ def _showing(program: str, options: Sequence[str], plain: Sequence[str]) -> Fact
 
 
 def commit_message(script: str) -> str:
-    """The first line of a commit's message, as the command has it."""
+    """The first line of a commit's message, as written in the command."""
     match = _MESSAGE.search(script) if "commit" in script else None
     if not match:
         return ""
@@ -426,7 +426,7 @@ def _end(path: str) -> str:
 
 
 def _scalars(value: Mapping[str, Any]) -> str:
-    """The short texts among arguments that nothing else is known of; without any, the first number: mostly an id."""
+    """The short texts among unrecognised arguments; without any, the first number, which is usually an id."""
     items = [inner for item in value.values() for inner in (item[:4] if isinstance(item, list) else [item])]
     short = [item for item in items if isinstance(item, str) and 0 < len(item) <= 80]
     if short:

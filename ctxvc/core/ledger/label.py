@@ -1,4 +1,4 @@
-"""Labels: what a row says of its block in a few words, safe to print anywhere."""
+"""Labels: a row's description of its block in a few words, safe to print anywhere."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 
 WIDTH = 80
-#: No label looks further into a body than this many bytes.
+#: The bytes of a body that a label is made from.
 _HEAD = 4096
-#: JSON of more bytes than this is not taken apart for a label.
+#: Larger JSON, in bytes, is not parsed for a label.
 _PARSED = 1024 * 1024
-#: The argument that tells most about a call, in the order in which they are looked for.
+#: The arguments that say most about a call, in order of preference.
 _TELLING = (
     "command", "cmd", "file_path", "path", "pattern", "query", "url", "name", "description", "prompt", "title", "input",
 )  # fmt: skip
@@ -40,10 +40,10 @@ def _argument(body: bytes, ext: str) -> str:
     if value is not None:
         for name in _TELLING:
             match value.get(name):
-                case str(found) if found.strip():
-                    return found
-                case [str(), *_] as words:
-                    return " ".join(str(word) for word in words)
+                case str(text) if text.strip():
+                    return text
+                case [str(), *_] as arguments:
+                    return " ".join(map(str, arguments))
     return display.decode(body[:_HEAD])
 
 
@@ -53,6 +53,6 @@ def _first_text(body: bytes) -> str:
         return display.decode(body[:_HEAD])
     for item in value:
         match item:
-            case {"type": "text", "text": str(found)}:
-                return found
+            case {"type": "text", "text": str(text)}:
+                return text
     return ", ".join(str(item.get("type")) for item in value if isinstance(item, dict))

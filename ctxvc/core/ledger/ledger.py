@@ -1,4 +1,4 @@
-"""The ledger: what exists in a scope, in order, and how each piece stands. A value; every change makes a new one."""
+"""The ledger: what exists in a scope, in order, and its state. A value: every change makes a new one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from ctxvc.core.ledger.block import PRESENT, Kind, Origin, Role, State, block_number
 from ctxvc.core.ledger.segments import NO_SEGMENTS, Segments
 
-#: How many block numbers share one segment of the ledger and one folder of bodies.
+#: How many block numbers share a segment of the ledger and a folder of bodies.
 SEGMENT = 64
 #: The newest rules of rendering (`Meta.render`).
 RENDER = 2
@@ -24,10 +24,10 @@ T = TypeVar("T")
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """The ledger's record of a block. The order of the fields is the order of the keys on disk.
 
-    `msg` is the message the block came in, `parent` the block it answers (a result its call, anything else the block
-    that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block leaves the
-    prompt; `tag` once, when a result is first to be sent by us (`core.prompt.tag`). `extra` is the rest of the content
-    block as received.
+    `msg` is the message that the block came in, `parent` the block that it answers (a result its call, anything else
+    the block that opened its turn), `bytes` and `sha256` those of the body. `stub` is written once, when the block
+    leaves the prompt; `tag` once, when we are first to send a result (`core.prompt.tag`). `extra` is the rest of the
+    content block as received.
     """
 
     id: str
@@ -61,20 +61,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
 
     @property
     def handle(self) -> str:
-        """`B17@3fa9c1`: the address with the checksum's first six digits."""
+        """`B17@3fa9c1`: the address with the first six digits of the checksum."""
         return f"{self.id}@{self.sha256[:6]}"
 
     @property
     def present(self) -> bool:
-        """Whether the body stands in the prompt, whole or in part."""
+        """Whether the body is in the prompt, whole or in part."""
         return self.state in PRESENT
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Blocks and groups that left together under one stub.
 
-    `summary` names the blocks that stand in the stub's place where a host or a model wrote one; `before` is the member
-    of the ledger that they stand before, empty for their own place.
+    `summary` names the blocks that replace the stub if a host or a model wrote a summary; `before` is the member of the
+    ledger that they precede, empty if they are in their own place.
     """
 
     id: str
@@ -89,7 +89,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """The last numbers given out: `block` and `group` in the session, the others in this scope."""
+    """The last numbers assigned: `block` and `group` in the session, the others in this scope."""
 
     block: int = 0
     group: int = 0
@@ -99,11 +99,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The recording a scope was imported from, and how far.
+    """The recording that a scope was imported from, and how far.
 
-    `offset` is in bytes of the unpacked file; `units` counts the commits made of it, over all scopes. `finals` are the
-    offsets at which an open step was committed as it was, so that a longer file read anew gives the same units.
-    `missing` says what the model saw and the recording lacks.
+    `offset` is in bytes of the unpacked file; `units` counts the commits made from it, over all scopes. `finals` are
+    the offsets at which an open step was committed incomplete, so that reading a longer file anew gives the same units.
+    `missing` lists what the model saw and the recording lacks.
     """
 
     format: str
@@ -119,15 +119,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[str, ...] = ()
 
 
-#: What tells the window of a recorded session: the number in the recording itself, the model's name, a command in it
-#: that set the model, a count or a compaction that fits no other window, or the host's settings or table of models.
+#: The source of a recorded session's window: the number in the recording itself, the model's name, a command in it that
+#: set the model, a count or a compaction that fits no other window, the host's settings, or its table of models.
 WindowSource = Literal["host", "name", "command", "count", "compaction", "settings", "models"]
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The window of a recorded session in tokens, 0 if the recording tells none, and what tells it.
+    """The window of a recorded session in tokens, and the source of that number; 0 if the recording has none.
 
-    `compacts` is the number of tokens at which its host compacts by itself; 0 if nothing tells it.
+    `compacts` is the number of tokens at which its host compacts automatically; 0 if unknown.
     """
 
     tokens: int = 0
@@ -136,18 +136,18 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`ctxvc.json`: what a scope knows of itself.
+    """`ctxvc.json`: what a scope knows about itself.
 
-    `budget` is the window and `reserve` what of it is kept for the reply, in tokens (0: not set); `window` is what the
-    model takes, where somebody said so (0: nobody did), `window_by` what of a recording told it (empty: a provider or
-    a person did), and `compacts` where the recorded host compacts by itself (0: not known); `ladder` are thresholds
-    that differ from the usual ones.
-    `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest block before the
-    newest cut: thinking and dashboards up to it have left for good.
-    `refused` counts the calls that overflow mode has refused, plus one, while it lasts. `policy` is the policy that the
-    session runs under, with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy
-    last asked a model what should leave. `render` is the version of the rules by which a prompt is made of the scope
-    (`RENDER`); it never changes but with a cut.
+    `budget` is the window and `reserve` the part of it kept for the reply, in tokens (0: not set). `window` is what the
+    model accepts (0: unknown), `window_by` where a recording has that from (empty: from a provider or a person), and
+    `compacts` where the recorded host compacts automatically (0: unknown). `ladder` contains the thresholds that differ
+    from the defaults. `calibration` is (a, b) in thousandths and tokens. The last of `cuts` is the number of the newest
+    block before the newest cut: thinking and dashboards up to it have left permanently.
+
+    `refused` is 1 plus the number of calls that overflow mode has refused, 0 outside it. `policy` is the session's
+    policy with its knobs, as `--policy` takes it. `asked` is the number of the newest block when a policy last asked a
+    model what should leave. `render` is the version of the rules by which the scope becomes a prompt (`RENDER`); it
+    changes only with a cut.
     """
 
     format: int
@@ -173,13 +173,13 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def segment_of(number: int) -> int:
-    """The segment that holds block `number`."""
+    """The segment of block `number`."""
     return number // SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The rows of a scope in the order of their numbers, its groups, and what it knows of itself."""
+    """The rows of a scope in the order of their numbers, its groups, and its metadata."""
 
     meta: Meta
     segments: Segments = field(default_factory=Segments)
@@ -188,7 +188,7 @@ class Ledger:
     _derived: dict[tuple[Any, ...], tuple[Any, Any]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    #: rule → its cache (`cache_of`), shared by this ledger and all derived from it.
+    #: Rule → its cache (`cache_of`), shared by this ledger and all derived from it.
     _caches: dict[Any, dict[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self) -> Iterator[Row]:
@@ -201,18 +201,18 @@ class Ledger:
         """
         key = (rule, *map(id, arguments))
         if key not in self._derived:
-            # The arguments are held here, so that no other value gets their ids.
+            # Keeping the arguments alive prevents other values from getting their ids.
             self._derived[key] = arguments, rule(self, *arguments)
         result: T = self._derived[key][1]
         return result
 
     def by_segment(self, rule: Callable[[tuple[Row, ...]], T]) -> Iterator[T]:
-        """`rule` of the rows of each segment, in order; cached for segments that an earlier ledger has too."""
+        """`rule` applied to each segment's rows, in order; cached for segments shared with an earlier ledger."""
         cache: dict[int, tuple[Mapping[int, tuple[Row, ...]], dict[int, T]]] = self.cache_of(rule)
         results: list[Iterable[T]] = []
         for number, page in self.segments.pages():
             earlier, results_of_page = cache.get(number, ({}, {}))
-            if earlier is not page:  # then it is compared segment by segment
+            if earlier is not page:  # a changed page is compared segment by segment
                 results_of_page = {
                     segment: results_of_page[segment] if earlier.get(segment) is rows else rule(rows)
                     for segment, rows in page.items()
@@ -222,11 +222,11 @@ class Ledger:
         return chain.from_iterable(results)
 
     def by_id(self) -> Mapping[str, Row]:
-        """A block → its row, in order."""
+        """Block → its row, in order."""
         return self.derived(_by_id)
 
     def by_place(self) -> Mapping[str, int]:
-        """A block → how many come before it."""
+        """Block → the number of blocks before it."""
         return self.derived(_by_place)
 
     def of_step(self, step: int) -> list[Row]:
@@ -245,7 +245,7 @@ class Ledger:
         """The row of `block_id`, or None. Raises: ValueError if that is no block's address."""
         number = block_number(block_id)
         rows = self.segments.get(segment_of(number))
-        at = number - rows[0].number if rows else 0  # where no block between is another scope's
+        at = number - rows[0].number if rows else 0  # exact unless a block in between belongs to another scope
         if not (0 <= at < len(rows) and rows[at].number == number):
             at = bisect_left(rows, number, key=_number)
         return rows[at] if at < len(rows) and rows[at].number == number else None
@@ -257,7 +257,7 @@ class Ledger:
         return row
 
     def last(self) -> Row | None:
-        """The newest row; None if there is none."""
+        """The newest row, or None."""
         return next(self.backwards(), None)
 
     def backwards(self) -> Iterator[Row]:
@@ -266,14 +266,14 @@ class Ledger:
             yield from reversed(self.segments[segment])
 
     def since(self, earlier: Ledger | None) -> Iterator[Row]:
-        """The rows of all segments that are not in an `earlier` ledger as they are here."""
+        """The rows of all segments that differ from those of an `earlier` ledger."""
         for segment in self.segments.changed_since(earlier.segments if earlier else NO_SEGMENTS):
             yield from self.segments[segment]
 
     def with_rows(self, rows: Iterable[Row]) -> Ledger:
-        """The ledger with each of `rows` added, or in the place of the row that has its id."""
+        """The ledger with each of `rows` added, or replacing the row with its id."""
         segments: dict[int, tuple[Row, ...]] = {}
-        replaced: dict[int, dict[str, Row]] = {}  # of the segments in which a row is replaced
+        replaced: dict[int, dict[str, Row]] = {}  # segment → its rows by id, where a row is replaced
         for row in rows:
             number = row.number
             segment = segment_of(number)
@@ -291,7 +291,7 @@ class Ledger:
         return self._with(segments=self.segments.updated(segments)) if segments or replaced else self
 
     def with_groups(self, groups: Iterable[Group]) -> Ledger:
-        """The ledger with each of `groups` added or replaced; a group without members goes."""
+        """The ledger with each of `groups` added or replaced; a group without members is removed."""
         changed_groups = dict(self.groups)
         for group in groups:
             if group.members:
@@ -306,7 +306,7 @@ class Ledger:
     def _with(
         self, *, meta: Meta | None = None, segments: Segments | None = None, groups: Mapping[str, Group] | None = None
     ) -> Ledger:
-        """The ledger with what is given; as `dataclasses.replace`, in a quarter of its time."""
+        """The ledger with these parts replaced: `dataclasses.replace` in a quarter of the time."""
         return Ledger(
             meta=self.meta if meta is None else meta,
             segments=self.segments if segments is None else segments,
@@ -316,7 +316,7 @@ class Ledger:
 
 
 class _ByBlock(NamedTuple):
-    """What is known of each block, in order, and the segments that it is known of."""
+    """A value for each block, in order, and the segments that it was computed from."""
 
     segments: Segments
     of: dict[str, Any]
@@ -369,7 +369,7 @@ def _steps(rows: tuple[Row, ...]) -> frozenset[int]:
 
 
 def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
-    """The blocks of a group, those of the groups in it included, in the order of the members."""
+    """The blocks of a group, including those of nested groups, in the order of the members."""
     blocks: list[str] = []
     seen = {name}
     pending = [iter(groups[name].members)] if name in groups else []
@@ -386,7 +386,7 @@ def blocks_of(groups: Mapping[str, Group], name: str) -> list[str]:
 
 
 def outermost(groups: Mapping[str, Group], name: str) -> str:
-    """The group that holds all others around `name`, itself where none does; empty if there is no such group."""
+    """The group that contains all others around `name`, or `name` if none does; empty if there is no such group."""
     seen: set[str] = set()
     while name in groups and groups[name].group in groups and name not in seen:
         seen.add(name)
@@ -395,5 +395,5 @@ def outermost(groups: Mapping[str, Group], name: str) -> str:
 
 
 def digest(rows: Iterable[Row]) -> str:
-    """The checksum of a group: over those of its blocks, in order."""
+    """The checksum of a group, computed over those of its blocks, in order."""
     return hashlib.sha256("".join(row.sha256 for row in rows).encode()).hexdigest()

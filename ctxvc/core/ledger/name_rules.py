@@ -1,4 +1,4 @@
-"""Names of sessions and scopes: git ref components that every file system can hold, a scope's one or several."""
+"""Names of sessions and scopes: git ref components that every file system can store; one, or for a scope several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WINDOWS = frozenset({"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", 
 def problem(name: str) -> str:
     """Why `name` cannot name a session or scope; empty if it can.
 
-    The rules are the strictest of git's ref format (git-check-ref-format), of a file system that folds case, and of a
+    The rules are the strictest of git's ref format (git-check-ref-format), of a case-insensitive file system, and of a
     shell's command line.
     """
     if not name:
@@ -34,9 +34,9 @@ def problem(name: str) -> str:
 
 
 def scope_problem(name: str) -> str:
-    """Why `name` cannot name a scope; empty if it can. Each part between two `/` is as a name of its own.
+    """Why `name` cannot name a scope; empty if it can. Each part between slashes must be a valid name.
 
-    `NAME@CLONE` is the line of another clone that grew apart from ours; only what comes from there makes one.
+    `NAME@CLONE` is the line of another clone that diverged from ours; only commits from that clone create one.
     """
     if len(name) > _LONGEST:
         return f"{_LONGEST} characters are allowed at most"
@@ -47,15 +47,15 @@ def scope_problem(name: str) -> str:
 
 
 def agent_scope(name: str) -> str:
-    """The scope of a sub-agent that its program calls so: in lower case, so that no two scopes differ by case only."""
+    """The scope of a sub-agent with this name: in lower case, so that no two scopes differ by case only."""
     return slug(f"agent-{name}".lower(), "agent")
 
 
 def check(name: str, what: str, taken: frozenset[str] | set[str] = frozenset()) -> str:
-    """`name` itself, fit to name a `what` ("session", "scope").
+    """`name` itself if it is valid for a `what` ("session", "scope").
 
-    A scope's may have several parts, as in `plan/login`. Raises: BadName, also for a name that differs from one in
-    `taken` by case only, and for one that is a part of another: git has no branch `a` beside `a/b`.
+    A scope's name may have several parts, as in `plan/login`. Raises: BadName if it is invalid, differs from one in
+    `taken` by case only, or is a parent or child of one: git cannot have a branch `a` beside `a/b`.
     """
     is_scope = what == "scope"
     reason = (scope_problem if is_scope else problem)(name)
@@ -92,11 +92,11 @@ def slug(text: str, default: str = "session") -> str:
     return name if not problem(name) else f"{default}-{name}" if name and not problem(f"{default}-{name}") else default
 
 
-#: What sessions with a project's notes are called, before a part of their store's id.
+#: The name of a session with a project's notes, before a part of its store's id.
 PROJECT_NOTES = "project-notes"
 _PROJECT_NOTES = re.compile(rf"{PROJECT_NOTES}-[0-9a-f]{{8}}")
 
 
 def has_project_notes(session: str) -> bool:
-    """Whether a session has the notes of a project, by its name."""
+    """Whether a session contains the notes of a project, judging by its name."""
     return _PROJECT_NOTES.fullmatch(session) is not None

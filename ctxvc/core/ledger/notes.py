@@ -1,4 +1,4 @@
-"""What a note has beside its text: labels by which it is found again, and the blocks in whose place it stands."""
+"""A note's labels, which searches can filter by, and the blocks and groups that it supersedes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.errors import BadInput
 
-#: In a note's `extra.ctxvc`: its labels, and the blocks and groups that it supersedes.
+#: Fields in a note's `extra.ctxvc`: its labels, and the blocks and groups that it supersedes.
 LABELS = "labels"
 SUPERSEDES = "supersedes"
 _LABEL = re.compile(r"\w[\w./-]{0,39}")
@@ -18,7 +18,7 @@ _MOST_LABELS = 8
 
 
 def checked_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """The labels, each once. Raises: BadInput for one that is none, and for too many."""
+    """The labels without repeats. Raises: BadInput if one is invalid, or there are too many."""
     wrong = next((label for label in labels if not _LABEL.fullmatch(label)), None)
     if wrong is not None:
         raise BadInput(
@@ -37,7 +37,7 @@ def labels_of(note: Row) -> tuple[str, ...]:
 
 
 def superseded(ledger: Ledger) -> dict[str, str]:
-    """Block or group → the newest note that stands in its place, of notes that were not taken back."""
+    """Block or group → the newest note that supersedes it; withdrawn notes do not count."""
     notes = (row for row in ledger.rows() if row.kind == "note" and row.state not in ("pruned", "deleted"))
     return {name: note.id for note in notes for name in _texts(note, SUPERSEDES)}
 

@@ -1,9 +1,9 @@
-"""Numbers for what is new: messages in, rows out. The one place that says what a step, a turn and a parent is.
+"""Numbers for what is new: messages in, rows out. The one place that defines a step, a turn and a parent.
 
 - A **step** is what came in before a model's reply, the reply, and the results of its calls. It is complete once the
   reply is there and none of its calls is open.
-- A **turn** begins with a human message; several in a row before any reply are one turn's beginning.
-- A **note** or a **dashboard** stands aside: it opens no step and no turn, whoever made it.
+- A **turn** begins with a human message; several in a row before any reply begin one turn.
+- A **note** or a **dashboard** is outside this: it opens no step and no turn, whoever made it.
 - The **parent** of a result is its call; of anything else, the block that opened its turn.
 """
 
@@ -25,15 +25,15 @@ from ctxvc.core.ledger.ledger import Counters, Ledger, Row
 Body = tuple[str, str, bytes]
 
 
-#: Kinds that stand beside the conversation.
+#: Kinds outside the conversation's steps and turns.
 ASIDE: frozenset[str] = frozenset({"note", "dashboard"})
 
-#: Begins the name of a message that has none in its source; such a name is never stored.
+#: Prefix of our names for messages that their source does not name; such a name is never stored.
 _UNNAMED = "\0"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one step with their bodies; `done` says that with them the step is complete."""
+    """Rows of one step with their bodies; `done` means that they complete the step."""
 
     step: int
     rows: tuple[Row, ...]
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Numbering:
-    """The numbers of a scope so far. Only `add` gives new ones out.
+    """The numbers of a scope so far. Only `add` assigns new ones.
 
     `calls` are the open calls of the current step: call id → (row id, tool). `replied` says whether the current step
     has its reply, `turn_replied` whether the turn has one. `opener` is the human block that opened the turn.
@@ -81,30 +81,30 @@ class Numbering:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is waited for: a safe boundary."""
+        """Whether nothing is pending: a safe boundary."""
         return self.replied and not self.calls
 
     def counters(self, group: int) -> Counters:
         return Counters(block=self.block, group=group, msg=self.msg, step=self.step, turn=self.turn)
 
     def add(self, message: Message) -> list[Entry]:
-        """The entries that `message` makes: one for each step that it belongs to, oldest first.
+        """The entries of `message`: one for each step that it belongs to, oldest first.
 
-        A reply or a human message that comes while calls are open ends their step first: the missing results are
-        empty and marked interrupted. A message without parts makes none: no row could tell that it was there.
+        A reply or a human message that comes while calls are open ends their step first: the missing results are empty
+        and marked interrupted. A message without parts has no entry, because no row could represent it.
         """
         entries, rest = self.settle(message)
         return [*entries, *self.begin(rest)]
 
     def settle(self, message: Message) -> tuple[list[Entry], Message]:
-        """The entries with which `message` goes on with the open step, or ends it, and what is left for `begin`.
+        """The entries by which `message` continues or ends the open step, and what is left for `begin`.
 
-        These are the answers to open calls, and where it is a reply or a human message the results that it interrupts.
+        They contain the answers to open calls and, for a reply or a human message, the results that it interrupts.
         """
         message = _storable(message)
         if message.role == "assistant":
             return (self.interrupt(message.time) if message.parts else []), message
-        # A message that is split over two steps stays one message, also where its source has no name for it.
+        # A message that is split over two steps stays one message, even if its source has no name for it.
         message = message if message.key else msgspec.structs.replace(message, key=f"{_UNNAMED}{self.block}")
         answers, others = self._split(message)
         entries = [self._entry(message, answers)] if answers else []
@@ -116,7 +116,7 @@ class Numbering:
         """The entry of what `settle` left of a message; none if nothing is left."""
         if not message.parts:
             return []
-        return [self._reply(message) if message.role == "assistant" else self._incoming(message, message.parts)]
+        return [self._reply(message) if message.role == "assistant" else self._incoming(message)]
 
     def interrupt(self, time: str = "") -> list[Entry]:
         """The entry that gives every open call an empty result, marked interrupted; none if no call is open."""
@@ -131,7 +131,7 @@ class Numbering:
         return self._rows(message, message.parts) if message.parts else ([], [])
 
     def _split(self, message: Message) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-        """The parts that answer an open call, and the others (a result whose call is not open is one of these)."""
+        """The parts that answer an open call, and the others, among them results whose call is not open."""
         open_calls = set(self.calls)
         answers, others = [], []
         for part in message.parts:
@@ -149,15 +149,15 @@ class Numbering:
             self._open_turn()
         return self._entry(message, message.parts)
 
-    def _incoming(self, message: Message, parts: Sequence[Part]) -> Entry:
-        aside = all(part.kind in ASIDE for part in parts)
+    def _incoming(self, message: Message) -> Entry:
+        aside = all(part.kind in ASIDE for part in message.parts)
         if self.complete and not aside:
             self._open_step()
-        human = any(speaks(part.kind, part.role, part.origin) for part in parts)
+        human = any(speaks(part.kind, part.role, part.origin) for part in message.parts)
         if (self.turn == 0 and self.step) or (human and self.turn_replied):
             self._open_turn()
-        entry = self._entry(message, parts)
-        # What came in behind the end of a step is committed with what follows it.
+        entry = self._entry(message, message.parts)
+        # What arrives after the end of a step is committed with what follows it.
         return msgspec.structs.replace(entry, done=False) if aside else entry
 
     def _open_step(self) -> None:
@@ -170,7 +170,7 @@ class Numbering:
         self.opener = ""
 
     def _see(self, row: Row) -> None:
-        """Advance step and turn by a row; the same rule for a new row and for one of a ledger."""
+        """Advances step and turn by a row; the same rule for new rows and for those of a ledger."""
         if row.turn == self.turn:
             self.turn_replied = self.turn_replied or row.role == "assistant"
             if not self.opener and speaks(row.kind, row.role, row.origin):
@@ -195,7 +195,7 @@ class Numbering:
         )
 
     def _rows(self, message: Message, parts: Sequence[Part]) -> tuple[list[Row], list[Body]]:
-        # Parts that came in one message stay one message, also where a step ends inside it.
+        # Parts that came in one message stay one message, even if a step ends inside it.
         if not (message.key and message.key == self._key):
             self.msg += 1
         self._key = message.key
@@ -221,7 +221,7 @@ class Numbering:
 
 
 def turn_answers(ledger: Ledger) -> frozenset[str]:
-    """The last text of each turn that no call follows: what the turn came to."""
+    """The conclusion of each turn: its last text, if no call follows."""
     answers: dict[int, str] = {}
     for row in ledger.rows():
         if row.kind == "assistant":
@@ -232,12 +232,12 @@ def turn_answers(ledger: Ledger) -> frozenset[str]:
 
 
 def is_human(role: str, origin: str) -> bool:
-    """Whether this is text that a human wrote: inviolable for automation (*what a human wrote stays*)."""
+    """Whether this is text that a human wrote, which automation never removes (*what a human wrote stays*)."""
     return role == "user" and origin == "human"
 
 
 def speaks(kind: str, role: str, origin: str) -> bool:
-    """Whether this is what a human says to the model, which opens a turn. A person's note is not."""
+    """Whether this is what a human says to the model, which opens a turn; a person's note is not."""
     return kind not in ASIDE and is_human(role, origin)
 
 
@@ -282,7 +282,7 @@ def _row(
 
 
 def _storable(message: Message) -> Message:
-    """The message with its key and call ids as rows hold them, so that they are found again."""
+    """The message with its key and call ids as rows store them, so that lookups succeed."""
     if message.key.isascii() and all(part.call.isascii() for part in message.parts):
         return message
     parts = tuple(msgspec.structs.replace(part, call=storable(part.call)) for part in message.parts)
@@ -290,7 +290,7 @@ def _storable(message: Message) -> Message:
 
 
 def storable(value: Any) -> Any:
-    """`value` with `?` for lone surrogates, which no row can hold. Bodies keep theirs."""
+    """`value` with `?` for lone surrogates, which no row can store. Bodies keep theirs."""
     if not value or (isinstance(value, str) and value.isascii()):
         return value
     try:

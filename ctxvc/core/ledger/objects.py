@@ -1,16 +1,15 @@
-"""Context objects: names for spans of blocks that a planner and a person can act on (Self-GC, "Indexed Context
-Objects").
+"""Context objects: names for spans of blocks that planners and people can act on (Self-GC, "Indexed Context Objects").
 
-`conversation:user:5` is the fifth turn: what a human asked and all that was done about it. `conversation:step:41` is a
+`conversation:user:5` is the fifth turn: a human's request and everything done about it. `conversation:step:41` is a
 reply in it, with its calls and their results: a turn of a coding agent may have hundreds. `function:Read:12` is the
 call whose result is block B12, and `skill:pdf:14` a skill that was loaded into B14. The numbers are those of the
-ledger: a turn's, a step's, and a block's, which a session gives out once and never again. So a name means the same when
-other things leave, in a session that is opened again, and in a scope that inherits the block; and it is told from the
-rows alone, nothing is stored.
+ledger: a turn's, a step's, and a block's, which a session assigns once and never again. A name therefore keeps its
+meaning when other blocks leave, in a reopened session, and in a scope that inherits the block. Names follow from the
+rows alone; none is stored.
 
-The paper writes names as tags into the messages and counts results by themselves. Here the names stand in an index
-behind the prompt, so that no message changes, and a result has the number that its stub has. Its skills have no form
-that is published.
+The paper writes names as tags into the messages and counts results separately. Here the names are in an index at the
+end of the prompt, so that no message changes, and a result has the number that its stub has. The form of the paper's
+skills is not published.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from ctxvc.core.ledger.skills import Skill, skills
 
 Family = Literal["conversation", "function", "skill"]
 
-#: A call of more bytes than this belongs to its tool's object: what it wrote is as bulky as what others read. The
-#: envelope of any other call stays where its result leaves.
+#: A call of more bytes belongs to its tool's object, because what it wrote is as bulky as what others read. Any other
+#: call stays when its result leaves.
 BULKY = 1_000
 
-#: What a turn's object leaves alone besides a human's text: a cut takes thinking and dashboards, notes and what the
-#: system said hold on.
+#: What a turn's object excludes besides a human's text: thinking and dashboards leave with a cut, notes and system
+#: messages remain in force.
 _APART = ASIDE | {"thinking", "system"}
 _TOOL = re.compile(r"[^A-Za-z0-9_.-]+")
 
-#: A name as people and models write it: with the family or without, and `turn:5` for `user:5`.
+#: A name as people and models write it: with or without the family, and `turn:5` for `user:5`.
 NAME = re.compile(r"(?:([A-Za-z]{1,16}):)?([A-Za-z0-9_.-]{1,64}):([1-9][0-9]{0,11})")
 _FAMILIES = frozenset({"", "tool", *get_args(Family)})
 _TURN, _STEP = ("user", "turn"), "step"
-#: Names of an unknown one's kind that are compared with it.
+#: The most names that an unknown one is compared with.
 _COMPARED = 2_000
 
 
 class ContextObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A named span. `rows` are the blocks that an action on it is about, whatever their state; never a human's text.
+    """A named span. `rows` are the blocks that an action on it applies to, whatever their state; never a human's text.
 
-    `label` says what was asked or called, in a few words of the conversation. `call` is a tool's call, where known;
-    `step` the step of a tool or reply, 0 for a turn.
+    `label` is the request or the call in a few words of the conversation. `call` is a tool's call, if known; `step` the
+    step of a tool or reply, 0 for a turn.
     """
 
     id: str
@@ -70,8 +69,10 @@ class ContextObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def objects(ledger: Ledger) -> Mapping[str, ContextObject]:
-    """All objects of a ledger by name, oldest turn first: each turn, behind it its replies, behind each its tools and
-    skills. Callers must not change the result."""
+    """All objects of a ledger by name, oldest turn first. Callers must not change the result.
+
+    Each turn is followed by its replies, and each reply by its tools and skills.
+    """
     return ledger.derived(_objects)
 
 
@@ -99,7 +100,7 @@ def object_of(ledger: Ledger, name: str) -> ContextObject | None:
 
 
 def alike(ledger: Ledger, name: str) -> str:
-    """The object whose name is most like one that is none's; empty if none is like it, or it is no name."""
+    """The name most similar to an unknown one; empty if none is similar, or the unknown one does not have that form."""
     from difflib import get_close_matches
 
     if not NAME.fullmatch(name):
@@ -112,7 +113,7 @@ def alike(ledger: Ledger, name: str) -> str:
 
 
 def _by_number(ledger: Ledger) -> Mapping[int, ContextObject]:
-    """The object of each block that is a result or a skill."""
+    """Block number → the object, for blocks that are results or skills."""
     return {int(name.rpartition(":")[2]): one for name, one in objects(ledger).items() if one.family != "conversation"}
 
 
@@ -181,5 +182,5 @@ def _skill(skill: Skill, call: Row | None) -> ContextObject:
 
 @lru_cache(maxsize=256)
 def _tool(name: str) -> str:
-    """The name of a tool with no letter in it that would mean something in an object's name."""
+    """A tool's name without the characters that have a meaning in an object's name."""
     return _TOOL.sub("_", name)[:64] or "tool"

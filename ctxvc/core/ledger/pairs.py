@@ -1,4 +1,4 @@
-"""Calls and their results: who answers whom. It depends on no state, so that it is the same before and after a plan."""
+"""Which result answers which call. Independent of block states, so the same before and after a plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAIRED = frozenset({"tool_use", "tool_result"})
 
 
 class Pairs(NamedTuple):
-    """`results` has a call's block → its result's, `calls` the reverse."""
+    """`results`: a call's block → its result's block; `calls` is the reverse."""
 
     results: Mapping[str, str]
     calls: Mapping[str, str]
@@ -26,9 +26,9 @@ def pairs(ledger: Ledger) -> Pairs:
 
 
 def results_of(rows: Iterable[Row]) -> dict[str, Row]:
-    """A call's block → the result that stands for it: the newest that was really recorded.
+    """A call's block → the result that represents it: the newest that was really recorded.
 
-    An id that is used again belongs to the newer call from there on.
+    A reused id belongs to the newer call from there on.
     """
     calls: dict[str, str] = {}
     results: dict[str, Row] = {}
@@ -45,7 +45,7 @@ def results_of(rows: Iterable[Row]) -> dict[str, Row]:
 
 
 def calls_and_results(ledger: Ledger, calls: set[str]) -> list[Row]:
-    """All calls and results that go by one of these ids, in order."""
+    """All calls and results with one of these ids, in order."""
     segments = (rows for ids, rows in ledger.by_segment(_paired) if not ids.isdisjoint(calls))
     return [row for row in chain.from_iterable(segments) if row.call in calls]
 
@@ -56,14 +56,14 @@ def _paired(rows: tuple[Row, ...]) -> tuple[frozenset[str], list[Row]]:
 
 
 def is_interrupted(part: Part | Row) -> bool:
-    """Whether it is the result of a call that never got one."""
+    """Whether this is the result of a call that never got one."""
     return wire.own_metadata(part.extra).get("interrupted") is True
 
 
 class _OfSegment(NamedTuple):
-    """The pairs of neighbours in the ledger, their calls by id, and results of calls before them.
+    """The pairs within a segment, its calls by id, and its results of earlier calls (`later`).
 
-    Of those the block, the id of the call, and whether it was interrupted.
+    Each of the latter is the block, the id of the call, and whether it was interrupted.
     """
 
     results: Mapping[str, str]
@@ -72,7 +72,7 @@ class _OfSegment(NamedTuple):
 
 
 class _Beginning(NamedTuple):
-    """What the first parts of a ledger give: `results`, `calls` as in `Pairs`, the `newest` call of each id."""
+    """What the first parts of a ledger contribute: `results`, `calls` as in `Pairs`, the `newest` call of each id."""
 
     results: dict[str, str]
     calls: dict[str, str]
@@ -94,7 +94,7 @@ class _Beginning(NamedTuple):
 
 
 def _pairs(ledger: Ledger) -> Pairs:
-    """The pairs of the newest ledger are kept, with what all of its parts but the last give: mostly that one grows."""
+    """The pairs; caches those of the newest ledger and of all its segments but the last, usually the one that grows."""
     cache: dict[str, tuple[list[_OfSegment], _Beginning, Pairs]] = ledger.cache_of(_pairs)
     parts = list(ledger.by_segment(_of_segment))
     earlier, beginning, newest_pairs = cache.get("newest", ([], _Beginning({}, {}, {}), Pairs({}, {})))

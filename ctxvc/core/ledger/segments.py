@@ -1,4 +1,4 @@
-"""The rows of a ledger by segment, in a mapping that shares what did not change with those it was derived from."""
+"""The rows of a ledger by segment, in a mapping that shares unchanged parts with those it was derived from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     Rows = tuple[Row, ...]
     Page = dict[int, Rows]
 
-#: Segments of a page. A change copies one page and the list of pages, a comparison skips shared pages: at n segments
-#: both cost about n / 64 + 64 instead of n, which is what makes sessions of a million blocks possible.
+#: Segments of a page. A change copies one page and the list of pages, a comparison skips shared pages: for n segments
+#: both cost about n / 64 + 64 instead of n, which makes sessions of a million blocks possible.
 _PAGE = 64
 
 
@@ -28,11 +28,11 @@ class Segments:
         for key, rows in sorted((segments or {}).items()):
             pages.setdefault(key // _PAGE, {})[key] = rows
         self._pages = pages
-        #: How many rows all segments have together.
+        #: The total number of rows.
         self.rows = sum(len(rows) for page in pages.values() for rows in page.values())
 
     def updated(self, changes: Mapping[int, Rows]) -> Segments:
-        """The same with each of `changes` added, or in the place of the segment of that number."""
+        """The mapping with each of `changes` added, or replacing the segment of that number."""
         pages = dict(self._pages)
         copies: dict[int, Page] = {}
         rows = self.rows
@@ -52,7 +52,7 @@ class Segments:
         return result
 
     def changed_since(self, earlier: Segments) -> list[int]:
-        """The segments that `earlier` has not, or has with other rows (compared by identity), in ascending order."""
+        """The segments that `earlier` lacks, or has with other rows (compared by identity), in ascending order."""
         changed: list[int] = []
         for number, page in self._pages.items():
             old = earlier._pages.get(number)
@@ -63,7 +63,7 @@ class Segments:
         return changed
 
     def removed_since(self, earlier: Segments) -> list[int]:
-        """The segments that `earlier` has and this has not, in ascending order."""
+        """The segments that `earlier` has and this mapping lacks, in ascending order."""
         removed: list[int] = []
         for number, page in earlier._pages.items():
             new = self._pages.get(number, {})
@@ -77,7 +77,7 @@ class Segments:
         return page.get(key, ()) if page else ()
 
     def pages(self) -> Iterable[tuple[int, Mapping[int, Rows]]]:
-        """The segments in parts, in order, each by its number: a part without changes is the same object as before."""
+        """The segments by page, in order; an unchanged page is the same object as before."""
         return self._pages.items()
 
     def items(self) -> Iterator[tuple[int, Rows]]:

@@ -1,8 +1,8 @@
-"""Skills that a model has loaded: the instructions of a `SKILL.md`, which bind for as long as they are used.
+"""Skills that a model has loaded: the instructions of a `SKILL.md`, which apply for as long as they are used.
 
-A skill is told from the rows alone: a call that names a `SKILL.md` and has more in its result than in its arguments, or
-the text that Claude Code puts in for its tool `Skill`. Of a long path a row shows only the beginning; then the head of
-the file has the name.
+A skill is recognised from rows alone: a call that names a `SKILL.md` and whose result is larger than its arguments, or
+the text that Claude Code adds for its tool `Skill`. A row shows only the beginning of a long path; the name then comes
+from the head of the file.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import msgspec
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.pairs import calls_and_results
 
-#: So many steps after it was loaded or last named a skill counts as unused.
+#: The steps without a mention, counted from loading on, after which a skill is unused.
 UNUSED = 20
 
-#: The file, and the path of it in a text.
+#: The file, and its path in a text.
 FILE = "SKILL.md"
 _FILE = re.compile(r"SKILL\.md(?![\w-]|\.\w)", re.IGNORECASE)
 _PATH = re.compile(rf"(?:[^\s'\"]*?([^\s'\"/\\]+)[/\\])?{_FILE.pattern}", re.IGNORECASE)
 _APART = re.compile(r"[\s'\"]")
-#: Of a longer path only the end is taken.
+#: Only the end of a longer path is used.
 _LONGEST_PATH = 1_000
-#: How the text begins that Claude Code puts in, and the name in the call before it.
+#: The beginning of the text that Claude Code adds, and the name in the call before it.
 _BASE = "Base directory for this skill: "
 _CALLED = re.compile(r"^Skill: .*\"skill\": ?\"([^\"]{1,80})\"")
-#: The head of such a file, as it begins a result; with the numbers of its lines or without.
+#: The head of such a file at the beginning of a result, with or without line numbers.
 _HEAD = re.compile(r"^(?:1\S?\s*)?---\s+(?:2\S?\s*)?name: *[\"']?([A-Za-z0-9_.-]{1,64})")
 _LETTERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A skill in a block: its name, and its path as far as the rows tell it."""
+    """A skill in a block: its name, and its path as far as the rows contain it."""
 
     name: str
     path: str
@@ -54,7 +54,7 @@ def skills(ledger: Ledger) -> Sequence[Skill]:
 
 
 def unused(ledger: Ledger) -> frozenset[str]:
-    """The blocks of skills that nothing used for some steps, or that were loaded again since."""
+    """The blocks of skills that were unused for `UNUSED` steps, or loaded again since."""
     return ledger.derived(_unused)
 
 
@@ -67,7 +67,7 @@ def path_in(text: str) -> str:
 def _path(text: str) -> re.Match[str] | None:
     """The path of the first `SKILL.md` in a text, with its folder as first group.
 
-    `_PATH` alone would try every place of a long word as the beginning of a path.
+    `_PATH` alone would try every position in a long word as the beginning of a path.
     """
     file = _FILE.search(text)
     if file is None:
@@ -109,7 +109,7 @@ def _skills(ledger: Ledger) -> tuple[Skill, ...]:
 
 
 def _telling(ledger: Ledger) -> list[Row]:
-    """The rows that may tell of a skill, in order: with each call all results by its id, and the reverse."""
+    """The rows that may involve a skill, in order: with each call all results by its id, and the reverse."""
     segments = list(ledger.by_segment(_signs))
     if not any(signs.loads for signs in segments):
         return []
@@ -133,14 +133,14 @@ def _names(call: Row, skill: Skill) -> bool:
 
 
 def _name(name: str) -> str:
-    """A skill's name with no letter in it that would mean something in an object's name."""
+    """A skill's name without the characters that have a meaning in an object's name."""
     return _LETTERS.sub("_", name)[:64].strip("_") or "unnamed"
 
 
 class _Signs(NamedTuple):
-    """What of some rows tells of skills: the ids of calls, and the rows that tell without their call or result.
+    """The signs of skills in some rows: ids of calls, and the rows that are a sign without a call or result.
 
-    `loads` is whether one of them may have been loaded here.
+    `loads` says whether a skill may have been loaded in these rows.
     """
 
     calls: frozenset[str]
@@ -157,5 +157,5 @@ def _signs(rows: tuple[Row, ...]) -> _Signs:
 
 
 def newest_step(rows: tuple[Row, ...]) -> int | None:
-    """The latest step with a reply; None if there is none."""
+    """The latest step with a reply, or None."""
     return max((row.step for row in rows if row.role == "assistant"), default=None)

@@ -1,7 +1,7 @@
 """Content blocks of the Messages API ⇄ parts and bodies, without loss.
 
 A body is what a person wants to read, diff and grep (the text, the arguments of a call, the image itself); `extra` is
-everything else the block had. `part` and `block` are inverse up to the two spellings the API itself calls equal: a
+the rest of the block. `part` and `block` are inverse up to the two spellings that the API itself treats as equal: a
 bare string and a list with one text block.
 """
 
@@ -24,13 +24,13 @@ _TEXT_KIND: dict[Role, Kind] = {"user": "user", "assistant": "assistant", "syste
 
 T = TypeVar("T")
 
-#: How deep lists and objects may be within each other. A reader's own limit differs from one Python to another, and
-#: whatever walks a value, call within call, must come to its end.
+#: How deep lists and objects may be nested. Python versions differ in their reader's own limit, and code that walks a
+#: value recursively must terminate.
 DEEPEST = 200
 
 
 def compact(value: Any) -> bytes:
-    """`value` as JSON: no spaces, keys in the order they came in, lone surrogates escaped."""
+    """`value` as JSON: no spaces, keys in their original order, lone surrogates escaped."""
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, ValueError, msgspec.MsgspecError):
@@ -67,7 +67,7 @@ def _parsed_by_python(data: bytes | str) -> Any:
         raise ValueError(_TOO_DEEP) from error
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise
-    except ValueError as error:  # of Python's limit it says how to turn it off in a program
+    except ValueError as error:  # Python's message explains how to lift the limit in a program
         raise ValueError("a number in it has more digits than Python reads") from error
 
 
@@ -78,7 +78,7 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
         return False
     level = [value]
     for _ in range(DEEPEST + 1):
-        # What a reader of JSON makes is of these very types.
+        # JSON readers return exactly these types.
         level = [
             item
             for element in level
@@ -91,7 +91,7 @@ def _is_deep(data: bytes | str, value: Any) -> bool:
 
 
 def parsed(data: bytes | str, kind: type[T]) -> T | None:
-    """The value of a JSON text where it is one, and of that type; else None."""
+    """The value of a JSON text; None if it is not JSON or of another type."""
     try:
         value = parse(data)
     except ValueError:
@@ -100,7 +100,7 @@ def parsed(data: bytes | str, kind: type[T]) -> T | None:
 
 
 def without(record: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The other fields of a record."""
+    """The record's fields except `names`."""
     return {name: value for name, value in record.items() if name not in names}
 
 
@@ -111,7 +111,7 @@ def own_metadata(extra: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def text_part(value: str, role: Role, origin: Origin, *, kind: Kind | None = None, **extra: Any) -> Part:
-    """A part of plain text; its kind follows the role unless given."""
+    """A part of plain text; its kind follows from the role by default."""
     body = display.encode(value)
     return Part(kind=kind or _TEXT_KIND[role], role=role, origin=origin, body=body, ext=text_ext(body), extra=extra)
 
@@ -130,8 +130,8 @@ def text_ext(body: bytes) -> str:
 def part(block: Mapping[str, Any] | str, role: Role, origin: Origin, *, input_bytes: bytes | None = None) -> Part:
     """The part that a content block of the Messages API becomes.
 
-    `input_bytes` are the bytes of a call's arguments as they were received, where somebody still has them.
-    An unknown type, or a known one in a shape we do not know, is kept verbatim as kind `other`.
+    `input_bytes` are the bytes of a call's arguments as received, if still available. An unknown type, or a known one
+    in an unknown shape, is kept verbatim as kind `other`.
     """
     if isinstance(block, str):
         return text_part(block, role, origin)
@@ -159,12 +159,12 @@ def part(block: Mapping[str, Any] | str, role: Role, origin: Origin, *, input_by
 
 
 def other_part(value: Any, role: Role, origin: Origin, **extra: Any) -> Part:
-    """A part that is kept verbatim, since its kind or shape is unknown."""
+    """A part of unknown kind or shape, kept verbatim."""
     return Part(kind="other", role=role, origin=origin, body=compact(value), ext="json", extra=extra)
 
 
 def call_part(name: str, call: str, arguments: Any, *, origin: Origin = "model", **extra: Any) -> Part:
-    """A tool call. Bytes and texts are kept as they are: JSON, or what a model wrote in its place; a value is JSON."""
+    """A tool call. Bytes and text are kept verbatim: JSON, or what a model wrote instead; other values become JSON."""
     if not isinstance(arguments, bytes):
         arguments = display.encode(arguments) if isinstance(arguments, str) else compact(arguments)
     ext = "json" if parsed(arguments, dict) is not None else text_ext(arguments)
@@ -176,7 +176,7 @@ def call_part(name: str, call: str, arguments: Any, *, origin: Origin = "model",
 def result_part(
     content: str | bytes | list[Any], call: str, *, tool: str = "", error: bool = False, **extra: Any
 ) -> Part:
-    """The result of a call: text, a tool's bytes whether or not they are UTF-8, or blocks of the Messages API."""
+    """The result of a call: text, a tool's bytes (UTF-8 or not), or blocks of the Messages API."""
     if isinstance(content, list):
         block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": error, **extra}
         return msgspec.structs.replace(part(block, "user", "tool"), tool=tool)
@@ -209,7 +209,7 @@ def _result_part(block: Mapping[str, Any], call: str, origin: Origin) -> Part:
         case list() if not any(map(_names_a_file, content)):
             body, files = _mixed(content)
             ext = "json"
-            # A result that is itself the text of a JSON document must not be taken for a list of parts.
+            # A result whose text is itself a JSON document must not be taken for a list of parts.
             extra["ctxvc"] = {"parts": True}
         case _:
             return other_part(block, "user", origin)
@@ -227,7 +227,7 @@ def _result_part(block: Mapping[str, Any], call: str, origin: Origin) -> Part:
 
 
 def _mixed(content: list[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
-    """A result of several parts as a JSON list in which each image gives its place to the name of a sibling file."""
+    """A result of several parts as a JSON list in which each image's data is replaced by the name of a sibling file."""
     listed: list[Any] = []
     files: list[tuple[str, bytes]] = []
     for item in content:
@@ -249,7 +249,7 @@ def _mixed(content: list[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
 
 
 def _names_a_file(item: Any) -> bool:
-    """Whether an item of a result looks like those that `_mixed` makes: received so, it would be taken for one."""
+    """Whether an item of a result looks like those that `_mixed` makes, so that it would be mistaken for one."""
     match item:
         case {"source": {"data": {"file": _}}}:
             return True
@@ -266,7 +266,7 @@ def _media_part(block: Mapping[str, Any], kind: Kind, media: str, data: str, rol
 
 
 def _unbase64(data: str) -> bytes | None:
-    """The decoded bytes, where encoding them again gives back `data` exactly; else None."""
+    """The decoded bytes if encoding them again gives exactly `data`, else None."""
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -279,12 +279,12 @@ def _with(part: Part, extra: dict[str, Any]) -> Part:
 
 
 def _rest(block: Mapping[str, Any], *own_keys: str) -> dict[str, Any]:
-    # Keys that are ours mean nothing in what was received: a recording cannot mark its own blocks.
+    # Received keys with our names mean nothing: a recording cannot mark its own blocks.
     return {key: value for key, value in block.items() if key not in own_keys and key not in FOREIGN}
 
 
 def arguments(body: bytes, ext: str) -> dict[str, Any]:
-    """A call's arguments as the object that the Messages API wants; what is no JSON object goes under `arguments`."""
+    """A call's arguments as the object that the Messages API requires; anything else goes under `arguments`."""
     value = parsed(body, dict) if ext == "json" else None
     if value is None:
         return {"arguments": display.decode(body)} if body else {}
@@ -292,7 +292,7 @@ def arguments(body: bytes, ext: str) -> dict[str, Any]:
 
 
 def items(body: bytes, extra: Mapping[str, Any]) -> list[Any] | None:
-    """The items of a result of several parts, images by the names of their files; None if the body is its text."""
+    """The items of a result of several parts, images by file name; None if the body is its text."""
     return parsed(body, list) if own_metadata(extra).get("parts") is True else None
 
 
@@ -307,7 +307,7 @@ def block(
     extra: Mapping[str, Any] = {},
     files: Mapping[str, bytes] = {},
 ) -> dict[str, Any]:
-    """The content block of the Messages API that a body stands for: what `part` took apart, put together again."""
+    """The content block of the Messages API that a body stands for: the inverse of `part`."""
     rest = {key: value for key, value in extra.items() if key not in FOREIGN}
     if kind == "tool_use":
         return {"type": "tool_use", "id": call, "name": tool, "input": arguments(body, ext), **rest}

@@ -1,6 +1,6 @@
 """Admission: large results and pastes are stored whole, and shown as far as there is room.
 
-VISTA (section 3) blocks what is over a threshold and drops what does not fit; here both are stored whole and shown with
+VISTA (section 3) blocks what exceeds a threshold and drops what does not fit; here both are stored whole and shown by
 their beginning and end, as far as these fit. Nothing is refused, nothing is run again.
 """
 
@@ -12,25 +12,24 @@ from dataclasses import dataclass
 import msgspec
 
 from ctxvc.core import display as text
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.view.budget import HUMAN_PASTE
 from ctxvc.core.view.view import Price, View
 
-#: Lines of an offloaded result that stand at its head and at its tail, and the characters of each at most.
+#: Lines of an offloaded result that are shown at its head and at its tail, and the most characters of each.
 LINES = 5
 LINE = 1_000
-#: Characters that are shown of a result that is blocked.
+#: Characters that are shown of a blocked result.
 BLOCKED = 2_000
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Rows as they are to be recorded.
 
-    `total` are the counted tokens of the prompt with them, `lacking` those by which they would be larger if there were
-    room. With `overflow`, one of them did not fit even as a preview.
+    `total` is the uncalibrated tokens of the prompt with them, `lacking` how many more it would have if there were
+    room. `overflow` is true if one of them did not fit even as a preview.
     """
 
     rows: tuple[Row, ...]
@@ -44,24 +43,23 @@ def admit(
     rows: Sequence[Row],
     texts: Mapping[str, str],
     used: int,
-    calls: Mapping[str, str],
     *,
     replacements: Mapping[str, str] = {},
     batch: int = 0,
     spare: int = 0,
 ) -> Admitted:
-    """The states and stubs in which new `rows` come in, beside a prompt of `used` counted tokens.
+    """New `rows` with the states and stubs in which they join a prompt of `used` uncalibrated tokens.
 
-    `texts` has the text of each result and of each human text, by block; `calls` the arguments of each result's call.
-    A result over the offload threshold is blocked, and shown with head and tail. If all together do not fit below the
-    guard with `spare` tokens beside them, the largest are blocked: shown in the same way, else with their size and
-    their beginning, else with their size only. `replacements` has texts, by block, that are shown instead of a preview.
-    Together the results cost at most `batch` tokens, as far as the largest can be offloaded (0: no such bound).
+    `texts` has the text of each result and of each human text, by block. A result over the offload threshold is
+    blocked, and shown by its head and tail. If all together do not fit below the guard with `spare` tokens beside them,
+    the largest are blocked: shown in the same way, else by size and beginning, else by size only. `replacements` has
+    texts, by block, that are shown instead of a preview. The results together cost at most `batch` tokens, as far as
+    offloading the largest achieves that (0: no such bound).
     """
     price = view.price
     incoming = {row.id: _paste(row, price) for row in rows}
     results = [
-        _Result(row, price.body(row), texts[row.id], calls.get(row.id, ""), view)
+        _Result(row, price.body(row), texts[row.id], view)
         for row in rows
         if row.kind == "tool_result" and row.id in texts
     ]
@@ -95,12 +93,12 @@ def admit(
 
 
 def is_large(view: View, tokens: int) -> bool:
-    """Whether a result of so many counted tokens is over the offload threshold: it never comes in whole."""
+    """Whether a result of `tokens` uncalibrated tokens exceeds the offload threshold and never comes in whole."""
     return view.part(tokens) > view.budget.offload
 
 
 def may_be_huge(row: Row) -> bool:
-    """Whether a row is a human's text that may be shown by its two ends: no token of a text is shorter than a byte."""
+    """Whether a row is a human's text that may be reduced to its two ends; every token has at least one byte."""
     return row.kind == "user" and is_human(row.role, row.origin) and row.bytes > HUMAN_PASTE
 
 
@@ -114,7 +112,7 @@ def texts(rows: Iterable[Row], bodies: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def preview(value: str, width: int = LINE) -> str:
-    """The first and the last lines of a text, each of about `width` characters at most; of a giant one, both ends."""
+    """The first and the last lines of a text, each of about `width` characters at most; of a giant line, both ends."""
     lines = value.splitlines()
     if len(lines) <= 2 * LINES:
         return "\n".join(_clipped(line, width) for line in lines)
@@ -124,9 +122,9 @@ def preview(value: str, width: int = LINE) -> str:
 
 
 def previewed(stub: str, value: str, view: View, tokens: int) -> str:
-    """The stub of a result of so many `tokens` with a preview of its text; without one where none would fit below it.
+    """The stub of a result of `tokens` tokens with a preview of its text, or alone if no preview fits.
 
-    What stands then costs less than the result and than the offload threshold.
+    Stub and preview together cost less than the result and than the offload threshold.
     """
     for width in (LINE, LINE // 4):
         with_preview = f"{stub}\n{preview(value, width)}"
@@ -137,25 +135,20 @@ def previewed(stub: str, value: str, view: View, tokens: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A result that comes in, in the forms that it may stand in the prompt besides its own."""
+    """A new result, and the forms besides its own in which the prompt may show it."""
 
     row: Row
     tokens: int
     text: str
-    call: str
     view: View
 
     def offloaded(self) -> Row:
         """Archived, with as much of a preview as costs less than the block and than the offload threshold."""
-        truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
-        return self._as("archived", previewed(stub, self.text, self.view, self.tokens))
+        return self._as("archived", previewed(self._stub(), self.text, self.view, self.tokens))
 
     def with_text(self, text: str) -> Row:
-        """Archived, with a text of the caller's below the stub, as far as that costs less than the block."""
-        truncated = wire.own_metadata(self.row.extra).get("cut") is True
-        stub = stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
-        return self._as("archived", f"{stub}\n{stubs.guarded(text)}")
+        """Archived, with a text of the caller's below the stub, provided that this costs less than the block."""
+        return self._as("archived", f"{self._stub()}\n{stubs.guarded(text)}")
 
     def previewed(self) -> Row:
         """Blocked, with as much of a preview as costs less than the block and than the offload threshold."""
@@ -168,8 +161,12 @@ class _Result:
         return self._as("blocked", f"{self._blocked()}\n{beginning}")
 
     def unseen(self) -> Row:
-        """Blocked, and not shown at all."""
+        """Blocked, without any of its text."""
         return self._as("blocked", self._blocked())
+
+    def _stub(self) -> str:
+        truncated = stubs.is_truncated(self.row)
+        return stubs.stub(self.row, tokens=self.tokens, called=True, truncated=truncated, way_back=self.view.handles)
 
     def _blocked(self) -> str:
         return stubs.blocked(self.row, tokens=self.tokens, way_back=self.view.handles)
@@ -181,7 +178,7 @@ class _Result:
 
 
 def _paste(row: Row, price: Price) -> Row:
-    """A huge text of a human is shown by its two ends; every other row as it is."""
+    """The row, reduced to its two ends if it is a human's huge text."""
     if may_be_huge(row) and price.body(row) > HUMAN_PASTE:
         return msgspec.structs.replace(row, state="masked", removed_by="guard")
     return row

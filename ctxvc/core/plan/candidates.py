@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from heapq import nlargest
 
 import msgspec
@@ -19,42 +18,25 @@ from ctxvc.core.view.view import View
 #: Characters of a candidate's name.
 NAME = 48
 
-#: What a result is worth in another's place: view, row → the larger, the sooner it may leave.
-Value = Callable[[View, Row], float]
-
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A result that may leave: the tool and the end of what it was called with, tokens as the provider counts, age.
-
-    `age` and `used` are in steps: since the result came, and since a later call or text last named something that is
-    in it; `used` is None if nobody knows.
-    """
+    """A result that may leave: the tool and the end of its argument, tokens as the provider counts, age in steps."""
 
     block: str
     name: str
     tokens: int
     age: int
-    used: int | None = None
 
     def __str__(self) -> str:
-        """`B33 Read paths.go, 974, 24 steps old, used 3r`."""
+        """`B33 Read paths.go, 974, 24 steps old`."""
         age = f"{self.age} step{'' if self.age == 1 else 's'} old"
-        used = "" if self.used is None else f", used {self.used}r"
-        return f"{self.block} {self.name}, {self.tokens:,}, {age}{used}"
+        return f"{self.block} {self.name}, {self.tokens:,}, {age}"
 
 
-def large_and_old(view: View, row: Row) -> float:
-    """Tokens × age in steps."""
-    return view.price.body(row) * (view.ledger.meta.counters.step - row.step)
+def candidates(view: View, limit: int) -> tuple[Candidate, ...]:
+    """At most `limit` results that an agent may remove from the prompt, by tokens × age in steps, largest first.
 
-
-def candidates(
-    view: View, limit: int, *, value: Value = large_and_old, used: Mapping[str, int] = {}
-) -> tuple[Candidate, ...]:
-    """At most `limit` results in the prompt, best first, that an agent may take out of it.
-
-    Those of the newest step, pinned and protected ones, and those of less than `LEAST` tokens stay. `used` has, by
-    block, the step in which it was last used.
+    Results of the newest step, pinned and protected ones, and those of fewer than `LEAST` tokens stay.
     """
     ledger = view.ledger
     latest, stays, step = latest_step(ledger), protected(ledger), ledger.meta.counters.step
@@ -64,14 +46,13 @@ def candidates(
         for row in rows
         if row.step < latest and row.id not in stays and view.price.body(row) >= LEAST
     )
-    best = nlargest(limit, free, key=lambda row: (value(view, row), -row.number)) if limit > 0 else []
+    best = nlargest(limit, free, key=lambda row: (view.price.body(row) * (step - row.step), -row.number))
     return tuple(
         Candidate(
             block=row.id,
             name=_name(view, row),
             tokens=view.part(view.price.body(row)),
             age=step - row.step,
-            used=step - used[row.id] if row.id in used else None,
         )
         for row in best
     )
@@ -82,7 +63,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def _name(view: View, row: Row) -> str:
-    """`Read …/paths.go`: the tool, and what it was called with, of a path its end."""
+    """`Read …/paths.go`: the tool and its argument; a path is shortened to its end."""
     call = view.ledger.get(row.parent) if row.parent else None
     if call is not None and call.kind == "tool_use" and view.readable:
         body = view.words(call).encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""The ledger under rehearsal: blocks and groups as they would be, and the cost of their places in the prompt.
+"""The ledger under rehearsal: the blocks and groups after the plan so far, and what each costs in the prompt.
 
-Costs are those of `prompt.outline`, a block at a time, so that one change of many can be judged without the whole.
+Costs are those of `prompt.outline`, taken a block at a time, so that one change can be judged without a full render.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ctxvc.core.prompt.digest import Digest, Exchange, TextOf
 from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 from ctxvc.core.view.view import Price, View
 
-#: Characters of a group's label where nobody gave it one.
+#: Characters of a group's label when nobody supplied one.
 _LABEL = 180
-#: Who gives index texts, and the characters of them that a group around them has at least, where there are so many.
+#: Who supplies index texts, and how many characters of them an enclosing group keeps at least.
 _GIVERS = frozenset({"agent", "planner", "user"})
 _INDEX_TEXTS = 600
-#: Names of fewer tokens than this, over all groups, are not worth a stub's longer line.
+#: Below this many tokens, over all groups, names are not worth a stub's longer line.
 _FEWEST_NAMED = 20
 
 
@@ -42,10 +42,10 @@ def header(
     content: str = "",
     mentions: Sequence[str] = (),
 ) -> str:
-    """The stub of a group of these blocks, of so many `tokens` (None: not counted, bytes are given instead).
+    """The stub of a group of these blocks, which have `tokens` tokens (None: not counted; the stub states bytes).
 
-    It says `content`, else the group's label, and `mentions`, such as the skills in it. If the group had a summary,
-    that stays.
+    It states `content`, or else the group's label, followed by `mentions`, such as the skills in it. A summary that the
+    group already has is kept.
     """
     rows = list(rows)
     _, summarised, summary = group.stub.partition("\n")
@@ -68,7 +68,7 @@ def header(
 
 
 def contents(rows: list[Row]) -> str:
-    """What a group says of blocks that nobody can read: its first and last label, and what it has of each kind."""
+    """What a group's stub says of blocks that cannot be read: the first and last label, and the count of each kind."""
     labels = list(dict.fromkeys(label for row in (rows[0], rows[-1]) if (label := fitted(row.label, 60))))
     kinds: dict[str, int] = {}
     for row in rows:
@@ -77,7 +77,7 @@ def contents(rows: list[Row]) -> str:
 
 
 class Reach(NamedTuple):
-    """Blocks and outermost groups whose cost is compared before and after a change."""
+    """The blocks and outermost groups whose cost is compared before and after a change."""
 
     blocks: list[str]
     groups: list[str]
@@ -88,19 +88,19 @@ def _skills(ledger: Ledger) -> dict[str, Skill]:
 
 
 def _host_summaries(ledger: Ledger) -> frozenset[str]:
-    """The texts that a host put in the place of what left."""
+    """The summaries that a host put in place of what it removed."""
     return frozenset(block for group in ledger.groups.values() if group.removed_by == "host" for block in group.summary)
 
 
 def _places(ledger: Ledger) -> dict[str, int]:
-    """A block → where it is in the order of the prompt; empty where that is the order of their numbers."""
+    """A block → its position in the prompt; empty where the prompt is in order of block numbers."""
     if not has_moved(ledger):
         return {}
     return {row.id: place for place, row in enumerate(in_prompt_order(ledger, list(ledger.rows())))}
 
 
 def _answers(ledger: Ledger) -> frozenset[str]:
-    """The texts that end the work on what was asked: the last of each step that called nothing."""
+    """The texts that conclude a request: the last text of each step that made no call."""
     newest: dict[int, str] = {}
     calling: set[int] = set()
     for texts, calls in ledger.by_segment(_texts_and_calls):
@@ -110,13 +110,13 @@ def _answers(ledger: Ledger) -> frozenset[str]:
 
 
 def _texts_and_calls(rows: tuple[Row, ...]) -> tuple[dict[int, str], frozenset[int]]:
-    """A step → its last text; and the steps that called something."""
+    """A step → its last text; and the steps that made a call."""
     calling = frozenset(row.step for row in rows if row.kind == "tool_use")
     return {row.step: row.id for row in rows if row.kind == "assistant"}, calling
 
 
 def _room(size: int, before: int, budget: int) -> int:
-    """Characters of what a group says beside names, for blocks of `size` tokens that cost `before` in the prompt."""
+    """Characters for a group's content, names aside: its blocks have `size` tokens and cost `before` in the prompt."""
     tokens = min(30 + size // 60, 200)
     if before:
         tokens = min(tokens, max(10, before // 6))
@@ -127,10 +127,10 @@ def _room(size: int, before: int, budget: int) -> int:
 
 @dataclass(slots=True)
 class LedgerDraft:
-    """The working copy. `rows` and `groups` are as they would be; `put` and `put_group` change them.
+    """The working copy: `rows` and `groups` as changed so far by `put` and `put_group`.
 
-    `results` gives a call's block the result that answers it, `calls` the reverse: who answers whom does not depend on
-    any state. `groups` has an entry for none that is gone. Without `handles`, stubs do not name the way back.
+    `results` maps a call's block to its result, `calls` is the reverse; neither depends on states. `groups` has no
+    entry for a removed group. Without `handles`, stubs do not name the way back.
     """
 
     ledger: Ledger
@@ -139,9 +139,9 @@ class LedgerDraft:
     handles: bool = True
     rows: dict[str, Row] = field(init=False)
     groups: dict[str, Group] = field(init=False)
-    #: Reads blocks, for what groups say of them; None if nobody can.
+    #: Reads a block's text for the content of groups; None if blocks cannot be read.
     text_of: TextOf | None = None
-    #: Tokens of the budget; 0 if there is no bound to what a stub costs.
+    #: Tokens of the budget; 0 if a stub's cost is unbounded.
     budget: int = 0
     results: Mapping[str, str] = field(init=False)
     calls: Mapping[str, str] = field(init=False)
@@ -150,7 +150,7 @@ class LedgerDraft:
 
     @classmethod
     def of(cls, view: View) -> LedgerDraft:
-        """The draft of a view's ledger, with its prices, and readable where the view is."""
+        """The draft of a view's ledger with the view's prices; it reads blocks if the view can."""
         text_of = view.words if view.readable else None
         return cls(view.ledger, view.price, view.next_group, view.handles, text_of, view.budget.soft_limit)
 
@@ -166,7 +166,7 @@ class LedgerDraft:
         self.rows[row.id] = row
 
     def put_group(self, group: Group) -> None:
-        """The group is new or as given; without members it goes."""
+        """Adds or replaces the group; one without members is removed."""
         self._undo.append((group.id, self.groups.get(group.id)))
         if group.members:
             self.groups[group.id] = group
@@ -174,7 +174,7 @@ class LedgerDraft:
             self.groups.pop(group.id, None)
 
     def mark(self) -> int:
-        """A moment to go `back` to."""
+        """A point to which `back` returns."""
         return len(self._undo)
 
     def back(self, mark: int) -> None:
@@ -206,10 +206,15 @@ class LedgerDraft:
         groups.sort(key=lambda group: group_number(group.id))
         return tuple(rows), tuple(groups)
 
+    def after(self) -> Ledger:
+        """The ledger with the changes applied."""
+        rows, groups = self.changed()
+        return self.ledger.with_rows(rows).with_groups(groups)
+
     # --- stubs and groups
 
     def stub(self, row: Row, index: str = "") -> str:
-        """The stub of a block that leaves by itself."""
+        """The stub of a block that leaves on its own."""
         call = self.rows.get(self.calls.get(row.id, ""))
         return stubs.stub(
             row,
@@ -222,7 +227,7 @@ class LedgerDraft:
         )
 
     def around(self, row: Row) -> str:
-        """The outermost group that an absent block is in; empty if it is in none."""
+        """The outermost group around an absent block; empty if there is none."""
         return "" if row.present or not row.group else outermost(self.groups, row.group)
 
     def inside(self, name: str) -> list[Row]:
@@ -230,15 +235,15 @@ class LedgerDraft:
         return [self.rows[block] for block in blocks_of(self.groups, name) if block in self.rows]
 
     def header(self, group: Group, rows: Iterable[Row], content: str = "") -> str:
-        """The stub of a group that has these blocks, and says `content` of them, else its label."""
+        """The stub of a group of these blocks; it states `content`, or else the group's label."""
         rows = list(rows)
         mentions = list(dict.fromkeys(filter(None, map(self.mention, rows))))
         return header(group, rows, self.tokens(rows), way_back=self.handles, content=content, mentions=mentions)
 
     def mention(self, row: Row) -> str:
-        """What a stub says of a block that stood for more than itself; empty of others.
+        """What a stub says of a skill or a host's summary; empty for any other block.
 
-        `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in the place of what left.
+        `skill pdf, skills/pdf/SKILL.md`, or the beginning of the summary that a host put in place of what it removed.
         """
         if row.id in self.ledger.derived(_host_summaries) and self.text_of:
             return f"the host's summary: “{digests.first_statement(self.text_of(row))}”"
@@ -250,9 +255,9 @@ class LedgerDraft:
         return (msgspec.structs.replace(skill, path=path) if path else skill).label
 
     def gather(self, units: Iterable[str], *, label: str, actor: str, summary: str = "") -> Group:
-        """A new group of these blocks and groups; the blocks that are in the prompt leave it.
+        """A new group of these blocks and groups; blocks that are in the prompt leave it.
 
-        Without a label or summary it says what was done in them (`core.prompt.digest`).
+        Without a label or summary, its stub says what was done in them (`core.prompt.digest`).
         """
         units = list(units)
         before = self.cost(self.reach(row.id for unit in units for row in self.blocks(unit)))
@@ -275,7 +280,7 @@ class LedgerDraft:
         inside = self.inside(name)
         group = msgspec.structs.replace(group, label=one_line(label or summary, stubs.INDEX) or self.label(inside))
         if summary:
-            group = msgspec.structs.replace(group, stub=stubs.summary("", summary))
+            group = msgspec.structs.replace(group, stub=stubs.summary(summary))
         content = ""
         if not (label or summary):
             self._rooms[name] = _room(self.tokens(inside), before, self.budget)
@@ -285,7 +290,7 @@ class LedgerDraft:
         return group
 
     def _index_texts(self, members: Iterable[str]) -> list[str]:
-        """The index texts that an agent, a planner or a person gave, word for word; of too many, the newest."""
+        """The index texts that an agent, a planner or a person supplied, verbatim; the newest if there are too many."""
         texts: list[str] = []
         pending = list(members)
         while pending and sum(map(len, texts)) <= _INDEX_TEXTS:
@@ -296,7 +301,7 @@ class LedgerDraft:
         return texts[::-1]
 
     def _index_text(self, unit: str) -> str:
-        """The index text that somebody gave to a block or group; empty if nobody did."""
+        """The index text that somebody supplied for a block or group; empty if nobody did."""
         stubbed: Row | Group = self.groups.get(unit) or self.rows[unit]
         if stubbed.removed_by not in _GIVERS or stubs.is_summary(stubbed.stub):
             return ""
@@ -306,14 +311,14 @@ class LedgerDraft:
         return "" if index == stubs.index(msgspec.structs.replace(stubbed, stub=self.stub(stubbed))) else index
 
     def label(self, rows: Sequence[Row]) -> str:
-        """What a group of these blocks says where nobody gave it an index text: what was done in them."""
+        """The label of a group of these blocks when nobody supplied an index text: what was done in them."""
         return one_line(self._content(rows, _LABEL), stubs.INDEX)
 
     def _content(self, rows: Sequence[Row], room: int) -> str:
         return digests.text(self._digest(rows, self.text_of), room) if self.text_of else contents(list(rows))
 
     def _digest(self, rows: Sequence[Row], text_of: TextOf) -> Digest:
-        """What was done in blocks. Their states don't matter to it, so it is worked out once for a ledger."""
+        """What was done in these blocks; computed once per ledger, as it does not depend on their states."""
         rows = sorted(rows, key=lambda row: row.number)
         cache = self.ledger.cache_of(digests.digest)
         if cache.get("ledger") is not self.ledger:
@@ -345,10 +350,11 @@ class LedgerDraft:
         return digests.digest(rows, exchanges, self.ledger.derived(_answers), text_of, facts_of)
 
     def add_names(self, earlier: LedgerDraft, limit: int, visible: Callable[[], Collection[str]]) -> bool:
-        """Adds to the stubs of groups that are new here, of at most `limit` tokens together, names of what is in them.
+        """Adds the names of what is inside to the stubs of the draft's new groups; returns whether any was added.
 
-        As `digest.with_names` has it; none if a group would save too little of what `earlier` had in its place.
-        `visible` gives the names that stand in the prompt. Tells whether there are any.
+        The additions cost at most `limit` tokens in total. The names are those of `digest.with_names`; a group that
+        would save too little of what its blocks cost in `earlier` gets none. `visible` returns the names that are in
+        the prompt.
         """
         new = {name: self.inside(name) for name in self._rooms if name in self.groups and not self.groups[name].group}
         sizes = {name: self.tokens(rows) for name, rows in new.items()}
@@ -376,10 +382,10 @@ class LedgerDraft:
         return self.inside(unit) if unit in self.groups else [self.rows[unit]]
 
     def take_out(self, blocks: Iterable[str]) -> None:
-        """The blocks leave their groups. A group that is emptied goes, one that stays gets a stub with its new size."""
+        """Removes the blocks from their groups; deletes emptied groups and rewrites the stubs of the others."""
         leaving: dict[str, set[str]] = {}
         blocks = list(blocks)
-        around = {name for block in blocks for name in self._enclosing(self.rows[block].group)}
+        around = {name for block in blocks for name in self.enclosing(self.rows[block].group)}
         labels = {name: self.label(self.inside(name)) for name in around}
         for block in blocks:
             row = self.rows[block]
@@ -405,8 +411,8 @@ class LedgerDraft:
             if group.group in self.groups and group.group not in emptied:
                 leaving.setdefault(group.group, set()).update(() if members else (name,))
 
-    def _enclosing(self, name: str) -> Iterator[str]:
-        """The group and all groups around it."""
+    def enclosing(self, name: str) -> Iterator[str]:
+        """The group and all groups around it, innermost first."""
         seen: set[str] = set()
         while name in self.groups and name not in seen:
             seen.add(name)
@@ -415,23 +421,23 @@ class LedgerDraft:
 
     @staticmethod
     def level(row: Row) -> int:
-        """0 in the prompt or never in it, 1 archived by itself."""
+        """1 for a block archived on its own, else 0."""
         return 1 if row.state == "archived" else 0
 
     def tokens(self, rows: Iterable[Row]) -> int:
-        """The tokens of the bodies of blocks."""
+        """The total tokens of the blocks' bodies."""
         return sum(self.price.body(row) for row in rows)
 
     # --- costs
 
     def reach(self, blocks: Iterable[str]) -> Reach:
-        """Everything whose cost a change of these blocks may affect: they, their pairs' other halves, their groups."""
+        """All whose cost a change of these blocks may affect: they, their pairs' other halves, and their groups."""
         halves = list(dict.fromkeys(half for block in blocks for half in self.pair(block)))
         groups = {name for half in halves if (name := self.around(self.rows[half]))}
         return Reach(halves, sorted(groups))
 
     def cost(self, reach: Reach) -> int:
-        """The tokens of what stands now for these blocks and groups, and for the groups that the blocks are in now."""
+        """The tokens that now stand for these blocks and groups, and for the groups that the blocks have joined."""
         groups = {name for group in reach.groups if (name := outermost(self.groups, group))}
         total = 0
         for block in reach.blocks:
@@ -443,18 +449,18 @@ class LedgerDraft:
         return total + sum(map(self._together, groups))
 
     def cost_in_place(self, unit: str) -> int:
-        """The tokens in the place of a block or group itself; 0 if it is inside a group."""
+        """The tokens that a block or group itself has in the prompt; 0 if it is inside a group."""
         if unit in self.groups:
             return self._together(unit) if outermost(self.groups, unit) == unit else 0
         return 0 if self.around(self.rows[unit]) else self._alone(self.rows[unit])
 
     def pair(self, block: str) -> list[str]:
-        """The block, and with it the result of the call or the call of the result that it is."""
+        """The block, followed by its result or its call if it has one."""
         other = self.results.get(block) or self.calls.get(block)
         return [block, other] if other else [block]
 
     def _alone(self, row: Row) -> int:
-        """The cost of a block that is in no group."""
+        """The cost of a block outside any group."""
         if is_cut(row, self.ledger.meta):
             return 0
         if row.present:
@@ -474,6 +480,6 @@ class LedgerDraft:
         return others + (self.price.text(group.stub) if head else 0)
 
     def _answer(self, row: Row) -> int:
-        """The cost of an absent block without a stub: nothing, unless a call in the prompt waits for it."""
+        """The cost of an absent block without a stub: 0 unless a call in the prompt waits for it."""
         call = self.calls.get(row.id)
         return self.price.text(stubs.absent(row)) if call and self.rows[call].present else 0

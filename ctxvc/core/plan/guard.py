@@ -1,10 +1,10 @@
-"""The guard: what leaves when the prompt would pass the budget, and in which order.
+"""The guard: what leaves when the prompt would exceed the budget, and in which order.
 
 VISTA (appendix, "preflight"): the largest raw tool results first, until the prompt is at 98 % of the budget. Here it
-goes on to a low-water mark, since each time costs the cached prefix, and a policy may give another order (`Relief`).
-Where that is not enough, all old results leave, then whole steps as a group, oldest first, then the results of the step
-that just ended, and blocks one by one of which a group would save nothing. Where that step is too large by itself, its
-calls and texts leave as a group, and as many of its results stay as fit: nobody has seen them yet.
+continues to a low-water mark, since each time costs the cached prefix, and a policy may choose another order
+(`Relief`). If that is not enough, all old results leave, then whole steps as a group, oldest first, then the results of
+the step that just ended, and single blocks where a group would save nothing. If that step alone is too large, its calls
+and texts leave as a group, and as many of its results stay as fit, because nobody has seen them yet.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ctxvc.core.prompt import cut
 from ctxvc.core.view.view import View, costs_in_prompt
 
 ACTOR = "guard"
-#: The share of what the guard keeps a prompt below that is left where there is enough to take away.
+#: The share of the guard's budget to which it reduces the prompt if enough can be removed.
 LOW_WATER = 0.9
 
-#: What leaves first, for a view whose prompt is to come down to so many tokens: the guard takes as many of the actions,
-#: in their order, as it needs.
+#: What leaves first, for a view and the tokens that its prompt must come down to: the guard takes as many of the
+#: actions, in their order, as it needs.
 Relief = Callable[[View, int], Sequence[Action]]
 
 
 def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal | None:
-    """A rehearsed plan that brings the prompt below the guard, as far as possible; None if it is below already.
+    """A rehearsed plan that brings the prompt below the guard, as far as possible; None if it is already below.
 
-    `spare` tokens are kept free beside it, for what is about to be added. `relief` says what leaves first, by default
-    the largest results.
+    `spare` tokens are kept free for what is about to be added. `relief` decides what leaves first, by default the
+    largest results.
     """
     target = view.budget.guard - spare
     if view.used <= target:
@@ -73,14 +73,14 @@ def guard(view: View, spare: int = 0, relief: Relief | None = None) -> Rehearsal
 
 
 def largest_results(view: View, target: int) -> Sequence[Action]:  # noqa: ARG001 - the guard takes what it needs
-    """Archives of the tool results that stand whole, largest first. Source: VISTA, appendix, "preflight"."""
+    """Archives of the tool results shown in full, largest first. Source: VISTA, appendix, "preflight"."""
     return _results(view, protected(view.ledger))
 
 
 def oldest_steps(view: View, target: int) -> Sequence[Action]:
     """Archives of the oldest steps, whole, as many as bring the prompt to `target` tokens: calls, results and texts.
 
-    All that leaves between two blocks that stay is one group.
+    Everything that leaves between two blocks that stay is one group.
     """
     units = _old_steps(view)
     deficit = view.used - target
@@ -94,12 +94,12 @@ def oldest_steps(view: View, target: int) -> Sequence[Action]:
         _, after = fewest_actions(view, Plan(actions=tuple(actions), actor=ACTOR, pressure=True), 0)
         if after <= target:
             break
-        deficit = freed + after - target  # stubs stand for what left, and some of it may not leave
+        deficit = freed + after - target  # stubs replace what left, and some of it may not leave
     return actions
 
 
 class _Unit(NamedTuple):
-    """Blocks of a step that leave together, their cost in the prompt, and the number of the run that they are in."""
+    """Blocks of a step that leave together, their cost in the prompt, and the number of their run."""
 
     run: int
     blocks: list[str]
@@ -132,7 +132,7 @@ def _old_steps(view: View) -> list[_Unit]:
 
 
 def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
-    """An archive of all units of each run."""
+    """One archive of all units for each run."""
     runs: dict[int, list[str]] = {}
     for unit in units:
         runs.setdefault(unit.run, []).extend(unit.blocks)
@@ -140,7 +140,7 @@ def _grouped(units: Sequence[_Unit]) -> Sequence[Action]:
 
 
 def _standing(ledger: Ledger, more: Iterable[str] = ()) -> list[Row]:
-    """The rows in the prompt, blocked from it, or fenced, and these blocks `more`, in order: of a long session few."""
+    """The rows in the prompt, blocked from it or fenced, and the blocks `more`, in order; few even in long sessions."""
     rows = list(chain.from_iterable(ledger.by_segment(_of_prompt)))
     absent = [row for block in more if (row := ledger.get(block)) and not _in_prompt(row)]
     return sorted([*rows, *absent], key=lambda row: row.number) if absent else rows
@@ -155,14 +155,14 @@ def _in_prompt(row: Row) -> bool:
 
 
 def _fence(row: Row) -> bool:
-    """Whether a row stays where it is, whatever is around it."""
+    """Whether a row stays in place, whatever surrounds it."""
     return is_human(row.role, row.origin) or row.state == "pinned" or row.kind in ("note", "system")
 
 
 def _enough(view: View, actions: Sequence[Action], low: int, target: int, protect: frozenset[str]) -> Rehearsal:
-    """The shortest beginning of `actions` that reaches `low` without roll-up, else `target`; all if neither is.
+    """Rehearses the fewest of `actions` that reach `low` without roll-up, else `target`, else all of them.
 
-    Stubs are rolled up where the hard budget is at stake, and at a ceiling below it only where it pays.
+    Stubs are rolled up if the hard budget is at risk; at a ceiling below it, only if that pays.
     """
     reason = f"the prompt is over {view.budget.guard:,} tokens"
     plan = Plan(actions=tuple(actions), actor=ACTOR, reason=reason, pressure=True, rolls_up=True)
@@ -174,7 +174,7 @@ def _enough(view: View, actions: Sequence[Action], low: int, target: int, protec
 
 
 def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = None) -> tuple[Action, ...]:
-    """Archives of tool results that stand whole, largest first."""
+    """Archives of tool results shown in full, largest first."""
     results = [
         row
         for row in _standing(view.ledger)
@@ -188,9 +188,9 @@ def _results(view: View, protect: frozenset[str], only: frozenset[str] | None = 
 
 
 def _again(view: View, protect: frozenset[str]) -> Iterator[Action]:
-    """Archives of what is left between two texts that stay, together, and then of each block by itself.
+    """Archives of what is left between two texts that stay, first together, then block by block.
 
-    Beside what left by now, a block joins its group, and saves what it did not.
+    Next to blocks that have left by now, a block joins their group, and saves tokens that it did not save before.
     """
     runs: list[list[str]] = [[]]
     for row in _standing(view.ledger, protect):
@@ -203,7 +203,7 @@ def _again(view: View, protect: frozenset[str]) -> Iterator[Action]:
 
 
 def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:
-    """Archives of what is left of old steps, oldest first: all between two texts of humans is one group."""
+    """Archives of what is left of old steps, oldest first: everything between two human texts is one group."""
     run: list[str] = []
     for row in _standing(view.ledger, protect):
         if is_human(row.role, row.origin) or row.id in protect or row.state == "pinned" or row.kind == "note":
@@ -217,7 +217,7 @@ def _steps(view: View, protect: frozenset[str]) -> Iterator[Action]:
 
 
 def _reply(ledger: Ledger) -> tuple[str, ...]:
-    """The blocks of the newest reply, but for its thinking; none while one of its calls has no result."""
+    """The blocks of the newest reply, except its thinking; none while one of its calls has no result."""
     step = latest_step(ledger)
     answered = {row.call for row in step if row.kind == "tool_result"}
     reply = [row for row in step if row.role == "assistant" and row.kind != "thinking"]
@@ -227,16 +227,17 @@ def _reply(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _bound_thinking(ledger: Ledger) -> tuple[Row, ...]:
-    """The newest reply's thinking as it leaves with its calls: it is bound to nothing then.
+    """The newest reply's thinking as removed with its calls: nothing requires it then.
 
-    No cut takes it, since that would take the thinking of the reply before, which becomes the newest of the prompt.
+    A cut is not used for it, since that would also remove the thinking of the previous reply, which becomes the newest
+    in the prompt.
     """
     thinking = (row for row in latest_step(ledger) if row.kind == "thinking" and row.present)
     return tuple(msgspec.structs.replace(row, state="pruned", removed_by=ACTOR) for row in thinking)
 
 
 def _owed(view: View, newest: frozenset[str]) -> Iterator[Row]:
-    """The newest results that were blocked only for want of room, as they stand where the calls make it."""
+    """The newest results that were blocked only for lack of room, restored for when the calls make room."""
     for row in map(view.ledger.__getitem__, sorted(newest)):
         if row.state == "blocked" and not row.group and not is_large(view, view.price.body(row)):
             yield msgspec.structs.replace(row, state="visible", level=0, stub="", removed_by="")

@@ -1,4 +1,4 @@
-"""What leaves with blocks that leave: halves of pairs, and what left already beside them, whose stubs would be idle."""
+"""What leaves along with other blocks: other halves of pairs, and absent neighbours whose stubs are then idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ctxvc.core.prompt import stub as stubs
 from ctxvc.core.prompt.cut import is_cut
 from ctxvc.core.prompt.outline import has_moved, in_prompt_order
 
-#: Tokens of blocks that become one group, at least and as a share of the budget: a larger group is told of by itself.
+#: The most tokens of blocks that become one group: this number, or if larger this share of the budget.
 _TOGETHER = 1_000
 _SHARE = 0.1
 
@@ -18,9 +18,9 @@ _SHARE = 0.1
 def joined(draft: LedgerDraft, units: Sequence[str], *, near: bool) -> list[str]:
     """These blocks and groups, and what leaves with them.
 
-    The other half of a pair that left by itself goes along, since no stub of a result stays without its call. With
-    `near`, so does what left between them and right beside them; but no group that has an index text or a summary, or
-    is large.
+    The other half of a pair that left on its own is included, since no stub of a result stays without its call. With
+    `near`, so is whatever left between them and right beside them, except groups that are large or have an index text
+    or a summary.
     """
     together = dict.fromkeys(units)
     together.update(dict.fromkeys(halves(draft, [row for unit in units for row in draft.blocks(unit)])))
@@ -30,7 +30,7 @@ def joined(draft: LedgerDraft, units: Sequence[str], *, near: bool) -> list[str]
 
 
 def halves(draft: LedgerDraft, rows: Iterable[Row]) -> Iterator[str]:
-    """The other halves of pairs that left by themselves, where a stub stands for them."""
+    """The other halves of pairs that left on their own and have a stub in the prompt."""
     for row in rows:
         for half in draft.pair(row.id)[1:]:
             counterpart = draft.rows[half]
@@ -59,9 +59,9 @@ def _neighbours(draft: LedgerDraft, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _unit(draft: LedgerDraft, block: str, room: int, inside: set[str]) -> str | None:
-    """What joins at the place of a block: a block or group, empty if nothing stands, None for what stays.
+    """What joins at a block's place: a block or group, empty if the place is empty, None if something stays there.
 
-    Those `inside` are about to leave.
+    The blocks `inside` are about to leave.
     """
     row = draft.rows[block]
     if row.kind == "dashboard" or is_cut(row, draft.ledger.meta) or not (row.present or row.stub or row.group):
@@ -73,12 +73,12 @@ def _unit(draft: LedgerDraft, block: str, room: int, inside: set[str]) -> str | 
     return block if row.stub and row.removed_by.startswith(_AUTOMATIC) else None
 
 
-#: The actors whose stubs join others: they gave no index text.
+#: The actors whose stubs may join others, because they supply no index texts.
 _AUTOMATIC = ("policy:", "guard")
 
 
 def _joins(draft: LedgerDraft, name: str, room: int) -> bool:
-    """Whether a group is small, stands in one place, and says no more than what was done in it."""
+    """Whether a group is small, contiguous in the prompt, and has a label that states only what was done in it."""
     group, rows = draft.groups[name], draft.inside(name)
     if not group.stub or stubs.is_summary(group.stub) or not group.removed_by.startswith(_AUTOMATIC):
         return False
@@ -96,7 +96,7 @@ def _is_gone(row: Row) -> bool:
 
 
 def _order(ledger: Ledger) -> tuple[Sequence[str], Mapping[str, int]]:
-    """The blocks in the order of the prompt, and the place of each in it."""
+    """The blocks in the order of the prompt, and the position of each."""
     if not has_moved(ledger):
         return tuple(ledger.by_place()), ledger.by_place()
     order = [row.id for row in in_prompt_order(ledger, list(ledger.rows()))]

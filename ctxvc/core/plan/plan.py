@@ -1,4 +1,4 @@
-"""A plan, what it is made from (the view), and what came of trying it (the rehearsal). Values without behaviour."""
+"""A plan, what it is made from (the view), and the result of trying it (the rehearsal). Values without behaviour."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ import msgspec
 from ctxvc.core.ledger.block import Verb
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 
-#: Why a target of a plan was left out.
+#: Why a target of a plan was refused.
 RefusalReason = Literal[
     "unknown", "open", "pinned", "human", "gone", "no saving", "protected", "level", "stale", "no room", "not allowed"
 ]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One verb on blocks and groups. `index` is the index text of an archive, the summary of a `summarise`, the reason
-    of a `delete`; of a mask or prune it is why, for people. With `preview`, the stub of a block that is archived shows
-    the beginning and the end of its text. `checksums` maps a block to the beginning of its checksum, where the one who
-    planned knew it. `part` tells which policy of a composition wants it, counted from 1; 0 if one made the plan.
-    `why` says of blocks why they leave, for people.
+    """One verb on blocks and groups.
+
+    `index` is the index text of an archive, the summary of a `summarise`, the reason of a `delete`; for a mask or prune
+    it is the reason shown to people. With `preview`, the stub of an archived block shows the beginning and the end of
+    its text. `checksums` maps a block to the beginning of its checksum, if the planner knew it. `part` is the number of
+    the policy in a composition that wants the action, from 1; 0 if a single one made the plan. `why` maps blocks to the
+    reasons for their leaving, for people.
     """
 
     verb: Verb
@@ -36,12 +38,12 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Actions, with their actor and reason. `actor` is one of agent, planner, policy:NAME, guard, user.
 
-    `allow_user` lets a person remove what a human wrote. `pressure` is set where the hard budget is at stake. `asked`
-    says that a model was asked for it, whatever came of that, and `cost` is the price of that, in tokens.
+    `allow_user` lets a person remove what a human wrote. `pressure` is set if the hard budget is at risk. `asked` says
+    that a model was asked for the plan, whatever it answered, and `cost` is the price of that, in tokens.
 
     `later` are actions of the same plan that are not needed now: once the others are done they wait as a plan of their
-    own, which is due `above` so many tokens of the prompt. `fallback` says why fixed rules made the plan where a model
-    was meant to. With `rolls_up`, stubs that cost too much are gathered with it (`rollup`).
+    own, which is due when the prompt exceeds `above` tokens. `fallback` is the reason why fixed rules made the plan
+    instead of a model. With `rolls_up`, stubs that cost too much are gathered along with it (`rollup`).
     """
 
     actions: tuple[Action, ...]
@@ -58,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """A target that was left out, and why: a word for programs, a sentence for people and models."""
+    """A refused target, and why: a word for programs, a sentence for people and models."""
 
     target: str
     why: RefusalReason
@@ -66,11 +68,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it was tried on a copy. Nothing is true before it is committed.
+    """A plan as tried on a copy. Nothing takes effect before it is committed.
 
-    `rows` and `groups` are those that stand otherwise (a group without members goes); `done` are the actions with the
-    targets that were left; `tokens_before` and `tokens_after` are of the whole assembled prompt, counted, overhead
-    included. `rolled` names groups that stub roll-up made.
+    `rows` and `groups` are the changed ones (a group without members is removed); `done` are the actions with the
+    targets that were not refused; `tokens_before` and `tokens_after` are uncalibrated tokens of the whole assembled
+    prompt, overhead included. `rolled` names groups that stub roll-up made.
     """
 
     plan: Plan

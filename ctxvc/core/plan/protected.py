@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from itertools import chain
 
 from ctxvc.core.ledger import wire
@@ -13,20 +12,28 @@ from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results
 from ctxvc.core.ledger.skills import newest_step, skills, unused
 
-#: Files whose words bind the model: for the whole session, those of a skill as long as it is in use.
+#: Files whose instructions bind the model: for the whole session, those of a skill as long as it is in use.
 INSTRUCTIONS = ("CLAUDE.md", "AGENTS.md", "SKILL.md")
 
 
-def protected(ledger: Ledger, names: Sequence[str] = INSTRUCTIONS) -> frozenset[str]:
-    """The blocks of the latest step that has a reply, the human messages that opened the current turn, the session's
-    first human message, what instruction files of these `names` said, and the skills in use."""
-    return ledger.derived(_protected, names)
+_names_file = re.compile(
+    rf"(?<![\w.-])(?:{'|'.join(map(re.escape, INSTRUCTIONS))})(?![\w-]|\.\w)", re.IGNORECASE
+).search
 
 
-def _protected(ledger: Ledger, names: Sequence[str]) -> frozenset[str]:
+def protected(ledger: Ledger) -> frozenset[str]:
+    """The blocks that only a person removes.
+
+    They are those of the latest step that has a reply, the human messages that opened the current turn, the session's
+    first human message, the contents of instruction files, and the skills in use.
+    """
+    return ledger.derived(_protected)
+
+
+def _protected(ledger: Ledger) -> frozenset[str]:
     unbound = unused(ledger)
-    instructions = [row for row in _instructions(ledger, tuple(names)) if row.id not in unbound]
-    in_use = (skill.row for skill in skills(ledger) if names and skill.row.id not in unbound)
+    instructions = [row for row in _instructions(ledger) if row.id not in unbound]
+    in_use = (skill.row for skill in skills(ledger) if skill.row.id not in unbound)
     rows = (*latest_step(ledger), *_human_requests(ledger), *instructions, *in_use)
     return frozenset(row.id for row in rows)
 
@@ -44,42 +51,29 @@ def _human_requests(ledger: Ledger) -> list[Row]:
 
 
 def _human(rows: tuple[Row, ...]) -> list[Row]:
-    # A person's note is a human's text too, but it opens nothing.
+    # A person's note is also human text, but it opens no turn.
     return [row for row in rows if is_human(row.role, row.origin) and row.kind != "note"]
 
 
-def _instructions(ledger: Ledger, names: tuple[str, ...]) -> Iterator[Row]:
-    if not names:
-        return
+def _instructions(ledger: Ledger) -> Iterator[Row]:
+    """The contents of instruction files: results of calls that name one, and what the client added from one."""
     calls: set[str] = set()  # the ids of the calls that name such a file
-    for row in chain.from_iterable(ledger.by_segment(_naming(names))):
+    for row in chain.from_iterable(ledger.by_segment(_naming)):
         if row.kind == "tool_use":
             calls.add(row.call)
         else:
             yield row
     latest: dict[str, Row] = {}
-    names_file = _name_search(names)
     for row in calls_and_results(ledger, calls) if calls else ():
         if row.kind == "tool_use":
             latest[row.call] = row
-        elif row.call in latest and row.kind == "tool_result" and names_file(latest[row.call].label):
+        elif row.call in latest and row.kind == "tool_result" and _names_file(latest[row.call].label):
             yield row
 
 
-@cache
-def _naming(names: tuple[str, ...]) -> Callable[[tuple[Row, ...]], list[Row]]:
-    """Which rows name such a file: calls, and what the client put in."""
-    names_file = _name_search(names)
-
-    def naming(rows: tuple[Row, ...]) -> list[Row]:
-        return [row for row in rows if row.kind != "tool_result" and names_file(_naming_text(row))]
-
-    return naming
-
-
-@cache
-def _name_search(names: tuple[str, ...]) -> Callable[[str], object]:
-    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, names))})(?![\w-]|\.\w)", re.IGNORECASE).search
+def _naming(rows: tuple[Row, ...]) -> list[Row]:
+    """The rows that name such a file: calls, and what the client added."""
+    return [row for row in rows if row.kind != "tool_result" and _names_file(_naming_text(row))]
 
 
 def _naming_text(row: Row) -> str:

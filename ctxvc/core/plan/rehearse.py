@@ -1,13 +1,13 @@
-"""Rehearsal: a plan is tried on a copy, refused targets are left out with a reason, and the result is measured.
+"""Rehearsal: tries a plan on a copy, drops refused targets with a reason, and measures the result.
 
-Only rows and groups change: no body is read, none is changed.
+Only rows and groups change; bodies never do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Ledger
 from ctxvc.core.plan import protected, rollup
 from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.plan.plan import Action, Plan, Rehearsal
@@ -17,16 +17,16 @@ from ctxvc.core.prompt.outline import Slot, outline
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View, measure
 
-#: Tokens of the smallest budget in which stubs have names.
+#: Tokens of the smallest budget in which stubs contain names.
 NAMES_FROM = 24_000
 
 
 def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, roll_up: bool = False) -> Rehearsal:
-    """Try `plan` on a copy: apply what is allowed, list what is refused and why.
+    """Tries `plan` on a copy: applies what is allowed, lists what is refused and why.
 
-    `protect` are the blocks that only a person removes, by default `protected.protected`. With `roll_up`, or
-    where the plan asks for it and it pays, stubs that cost too much afterwards are gathered into groups (`rollup`), as
-    a part of the same change.
+    `protect` are the blocks that only a person removes, by default `protected.protected`. With `roll_up`, or if the
+    plan asks for it and it pays, stubs that cost too much afterwards are gathered into groups (`rollup`) as part of the
+    same change.
     """
     price = view.price
     before = measure(view.ledger, price)
@@ -34,17 +34,14 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     protect = protected.protected(view.ledger) if protect is None else protect
     rehearser = Rehearser(view, plan, draft, protect, total=before)
     actions = [applied for action in plan.actions if (applied := rehearser.act(action)).targets]
-    rows, groups = draft.changed()
-    after = view.ledger.with_rows(rows).with_groups(groups)
+    after = draft.after()
     rolled: tuple[Group, ...] = ()
     if roll_up or (plan.rolls_up and rollup.pays(view, outline(after))):
         rolled = rollup.gather(view, draft, outline(after), actor=plan.actor, protect=protect, previews=plan.pressure)
-        if rolled:
-            rows, groups = draft.changed()
-            after = view.ledger.with_rows(rows).with_groups(groups)
-    if _name(view, rows, draft, after):
-        rows, groups = draft.changed()
-        after = view.ledger.with_rows(rows).with_groups(groups)
+        after = draft.after() if rolled else after
+    if _name(view, draft, after):
+        after = draft.after()
+    rows, groups = draft.changed()
     return Rehearsal(
         plan=plan,
         after=after,
@@ -58,13 +55,13 @@ def rehearse(view: View, plan: Plan, *, protect: frozenset[str] | None = None, r
     )
 
 
-def _name(view: View, rows: Iterable[Row], draft: LedgerDraft, after: Ledger) -> bool:
-    """Names in the stubs of new groups, as far as all stubs together cost no more than a batch may leave.
+def _name(view: View, draft: LedgerDraft, after: Ledger) -> bool:
+    """Adds names to the stubs of new groups, provided that all stubs together cost no more than roll-up leaves.
 
-    None in a small window, where every token counts.
+    Returns whether any was added; none are in a small window, where every token counts.
     """
     soft_limit = view.budget.soft_limit
-    if soft_limit < NAMES_FROM or not any(row.group for row in rows):
+    if soft_limit < NAMES_FROM or not any(row.group for row in draft.changed()[0]):
         return False
     slots = outline(after)
     stubs = sum(view.price.text(slot.text) for slot in slots if slot.show == "text" and not is_summary(slot.text))
@@ -92,8 +89,8 @@ def fewest_actions(
 ) -> tuple[tuple[Action, ...], int]:
     """The shortest prefix of the plan that reaches `target` tokens, and the prompt's cost after it.
 
-    Tokens are as the provider counts them, overhead included. Refused targets are left out, and actions without any
-    target left; if the target is not reached, all other actions are returned.
+    Tokens are as the provider counts them, overhead included. Refused targets are omitted, and actions without any
+    remaining target; if the target is not reached, all other actions are returned.
     """
     draft = LedgerDraft.of(view)
     protect = protected.protected(view.ledger) if protect is None else protect

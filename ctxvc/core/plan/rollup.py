@@ -1,7 +1,7 @@
-"""Stub roll-up: where stubs alone cost too much, whole steps that are nothing but stubs leave as one group.
+"""Stub roll-up: if stubs alone cost too much, whole steps that consist only of stubs leave as one group.
 
-Without it the stubs of a long run pass any ceiling. What a human wrote, notes and pins stay where they are
-and end a run of steps. A result that is smaller than its stub would be counts as one.
+Otherwise the stubs of a long run would exceed any ceiling. Human text, notes and pinned blocks stay in place and end a
+run of steps. A result that is smaller than its stub would be counts as a stub.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ctxvc.core.prompt.outline import Slot
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import View
 
-#: Of the wanted size of a prompt, in hundredths: what stubs may cost, and down to what they are then brought.
+#: In hundredths of a prompt's desired size: what stubs may cost, and what they are then reduced to.
 MOST = 5
 LEAST = 3
-#: The same under pressure for stubs with the previews below them, which are worth more.
+#: The same under pressure for stubs including their previews, which are worth more.
 MOST_WITH_PREVIEWS = 10
 LEAST_WITH_PREVIEWS = 5
 
@@ -34,19 +34,17 @@ def gather(
     protect: frozenset[str],
     previews: bool = False,
 ) -> tuple[Group, ...]:
-    """Gathers stubs on a draft until they cost at most 3 % of the budget, where possible; returns the new groups.
+    """Gathers a draft's stubs until they cost at most 3 % of the budget, if possible; returns the new groups.
 
-    None if they cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the draft's
-    prompt; the blocks of `protect` stay.
-
-    With `previews`, what of its text stands below a block's stub counts too where both cost more than 10 %: then down
-    to 5 %.
+    There are none if the stubs cost no more than 5 %. Each new group costs less than what it replaces. `slots` are the
+    draft's prompt; the blocks of `protect` stay. With `previews`, the previews below blocks' stubs count too if both
+    together cost more than 10 %; they are then reduced to 5 %.
     """
-    lines: dict[str, int] = {}  # block → what the stub in its place costs
-    texts: dict[str, int] = {}  # the same with what stands below it
+    lines: dict[str, int] = {}  # block → the cost of its stub
+    texts: dict[str, int] = {}  # the same including what is below the stub
     for slot in slots:
         if slot.show == "text" and slot.text:
-            # A block's own stub may have a preview below it; a group's has lines only where it is a summary.
+            # A block's own stub may have a preview below it; a group's has several lines only if it is a summary.
             is_preview = is_summary(slot.text) and not slot.row.group
             line = slot.text.partition("\n")[0] if is_preview else "" if is_summary(slot.text) else slot.text
             lines[slot.row.id] = lines.get(slot.row.id, 0) + (view.price.text(line) if line else 0)
@@ -68,7 +66,7 @@ def gather(
             continue
         rows = [row for step in run for row in step.rows]
         if not any(row.id in stubs for row in rows):
-            continue  # nothing to gather, whatever it would say
+            continue  # nothing to gather, whatever the label
         likely = view.price.text(header(Group(id=f"G{draft.next_group}", members=(), label=draft.label(rows)), rows, 0))
         leaving: list[Row] = []
         freed = 0
@@ -87,9 +85,9 @@ def gather(
 
 
 def pays(view: View, slots: Iterable[Slot]) -> bool:
-    """Whether stubs that stand side by side could save what roll-up goes down by: it goes through all steps.
+    """Whether rolling up adjacent stubs could save enough to be worth examining all steps.
 
-    Where people's words stand between nearly all of them, it would do so for nothing with each plan.
+    If human texts separate nearly all of the steps, each plan would examine them for nothing.
     """
     saved = 0
     run: list[int] = []
@@ -103,7 +101,7 @@ def pays(view: View, slots: Iterable[Slot]) -> bool:
 
 
 def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
-    """The rows as a new group; None, and nothing changed, where that saves nothing."""
+    """The rows as a new group; None, with nothing changed, if that saves nothing."""
     units = _units(draft, rows)
     if len(units) < 2:
         return None
@@ -118,7 +116,7 @@ def _group(draft: LedgerDraft, rows: Sequence[Row], actor: str) -> Group | None:
 
 
 def _units(draft: LedgerDraft, rows: Iterable[Row]) -> dict[str, None]:
-    """The blocks and outermost groups that rows are in, in their order."""
+    """The rows' blocks and outermost groups, in order."""
     return dict.fromkeys(draft.around(row) or row.id for row in rows if is_member(row))
 
 
@@ -129,7 +127,7 @@ def _is_among(numbers: Sequence[int], run: Run) -> bool:
 
 
 def _is_several(draft: LedgerDraft, outer: Outermost, run: Iterable[Step]) -> bool:
-    """Whether the steps of a run are in more than one unit."""
+    """Whether the steps of a run form more than one unit."""
     units: set[str] = set()
     for step in run:
         if step.groups is None:

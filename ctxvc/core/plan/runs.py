@@ -1,7 +1,7 @@
-"""Runs of steps that may leave whole, as roll-up gathers them: nothing in them but calls, words and stubs of results.
+"""Runs of steps that roll-up may gather whole: they contain only calls, texts, and stubs of results.
 
-Most of a long session is as it was at the last plan. So steps are looked at 64 at a time, and what was worked out for
-them is taken over where all that it depends on is the same.
+Most of a long session is unchanged since the last plan. Steps are therefore examined 64 at a time, and the result is
+reused if everything that it depends on is the same.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from ctxvc.core.plan.draft import LedgerDraft
 from ctxvc.core.prompt.stub import is_summary
 from ctxvc.core.view.view import Price
 
-#: A group's name → that of the outermost around it.
+#: A group's name → the name of the outermost group around it.
 Outermost = Callable[[str], str]
 
 
 class Step(NamedTuple):
-    """What of a step may leave. What stays may stand before its reply, so that a run begins here, or behind its last
-    result, so that a run ends here; not in between. `groups` are those that all of it has left in, None if not all."""
+    """The rows of a step that may leave.
+
+    What stays may precede its reply, so that a run begins here, or follow its last result, so that a run ends here, but
+    not be in between. `groups` are those that all of it has left in, None if some of it has not left.
+    """
 
     number: int
     rows: list[Row]
@@ -35,7 +38,7 @@ Run = Sequence[Step]
 
 
 def runs(draft: LedgerDraft, outer: Outermost, stay: frozenset[str]) -> Sequence[Run]:
-    """Runs of steps that may leave, oldest first; each has the groups that it touches as a whole."""
+    """Runs of steps that may leave, oldest first; a group that a run touches is entirely in it."""
     stay |= {block for group in draft.groups.values() for block in group.summary}
     parts = list(_parts(draft, outer, stay))
     insides = _insides(outer, parts)
@@ -56,7 +59,7 @@ def is_member(row: Row) -> bool:
 
 
 class _Places:
-    """A step → the place of the run that it is in."""
+    """A step → the index of its run."""
 
     def __init__(self, all_runs: Sequence[Run]) -> None:
         self._runs = all_runs
@@ -68,7 +71,7 @@ class _Places:
 
 
 class _Terms(NamedTuple):
-    """What decides of a part besides its rows and groups: which blocks of it stay, and what a stub says and costs."""
+    """What a part depends on besides its rows and groups: its blocks that stay, the prices, and the form of stubs."""
 
     stay: frozenset[str]
     price: Price
@@ -76,9 +79,11 @@ class _Terms(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What was worked out for neighbouring steps, and what it depends on: the terms, their rows, the calls in them, the
-    groups that they name and those around these. `leaving` are a group's steps in which something of it may leave,
-    `outside` those in which something of it stands beside what may. `runs` are those of `steps`.
+    """The result for neighbouring steps, and what it depends on.
+
+    That is the terms, the rows, the calls in them, the groups that they name and those around these. `leaving` maps a
+    group to the steps in which some of it may leave, `outside` to those in which some of it is beside what may. `runs`
+    are those of `steps`.
     """
 
     terms: _Terms
@@ -91,14 +96,14 @@ class _Part(NamedTuple):
     runs: list[Run]
 
     def without(self, numbers: set[int]) -> _Part:
-        """The same, but that these steps may not leave."""
+        """The part without these steps, which may not leave."""
         if numbers.isdisjoint(self.steps):
             return self
         steps = {number: step for number, step in self.steps.items() if number not in numbers}
         return self._replace(steps=steps, runs=_runs_in(self.rows, steps))
 
     def goes_on(self, following: _Part) -> bool:
-        """Whether its last run goes on with the first of the part behind it."""
+        """Whether its last run continues in the first run of the following part."""
         last, first = self.steps.get(next(reversed(self.rows))), following.steps.get(next(iter(following.rows)))
         return last is not None and first is not None and not last.ends and not first.begins
 
@@ -108,7 +113,7 @@ _PART = 64
 
 
 def _parts(draft: LedgerDraft, outer: Outermost, stay: frozenset[str]) -> Iterator[_Part]:
-    """All steps, in parts, each taken over where all that it depends on is the same."""
+    """All steps, in parts; a part is reused if everything that it depends on is the same."""
     steps = _steps(draft)
     numbers = sorted(steps)
     starts = numbers[::_PART]
@@ -154,7 +159,7 @@ def _part(draft: LedgerDraft, outer: Outermost, rows: dict[int, list[Row]], term
 
 
 def _runs_in(numbers: Iterable[int], steps: Mapping[int, Step]) -> list[Run]:
-    """The runs of these steps, each of which has a number."""
+    """The runs of the steps that may leave (`steps`), among all these numbers."""
     inside: list[list[Step]] = [[]]
     for number in numbers:
         step = steps.get(number)
@@ -166,7 +171,7 @@ def _runs_in(numbers: Iterable[int], steps: Mapping[int, Step]) -> list[Run]:
 
 
 def _joined(parts: Iterable[_Part]) -> list[Run]:
-    """The runs of all parts, of which one may go on in the next."""
+    """The runs of all parts; one may continue in the next part."""
     joined: list[Run] = []
     before: _Part | None = None
     for part in parts:
@@ -180,7 +185,7 @@ def _joined(parts: Iterable[_Part]) -> list[Run]:
 
 
 class _Inside(NamedTuple):
-    """The steps of a group's blocks; those in which one may leave, and those in which one stands beside what may."""
+    """The steps of a group's blocks; those where one may leave, and those where one is beside what may leave."""
 
     steps: set[int]
     leaving: set[int]
@@ -193,7 +198,7 @@ class _Inside(NamedTuple):
 
 
 def _insides(outer: Outermost, parts: Iterable[_Part]) -> list[_Inside]:
-    """What is in each outermost group."""
+    """The steps of each outermost group."""
     insides: dict[str, _Inside] = {}
 
     def of(group: str) -> _Inside:
@@ -212,8 +217,10 @@ def _insides(outer: Outermost, parts: Iterable[_Part]) -> list[_Inside]:
 
 
 def _depends(draft: LedgerDraft, row: Row, step: Sequence[Row]) -> bool:
-    """Whether more than a part's terms, rows and groups decides on a block: an answer to come, a skill that is told of,
-    or a call elsewhere."""
+    """Whether a block depends on more than its part's terms, rows and groups.
+
+    That may be a pending answer, a skill that its stub names, or a call in another step.
+    """
     if row.kind == "tool_use":
         return row.id not in draft.results
     if row.kind != "tool_result" or not row.present:
@@ -223,7 +230,7 @@ def _depends(draft: LedgerDraft, row: Row, step: Sequence[Row]) -> bool:
 
 
 def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str]) -> Step | None:
-    """The step, where it is nothing but calls, words and stubs of results; none if something in it stays."""
+    """The step if it contains only calls, texts and stubs of results; None if something inside it stays."""
     core = [at for at, row in enumerate(rows) if row.role == "assistant" or row.kind == "tool_result"]
     stays = [at for at, row in enumerate(rows) if row.id in stay or _stays(row)]
     before = [at for at in stays if core and at < core[0]]
@@ -239,14 +246,14 @@ def _fit(draft: LedgerDraft, number: int, rows: list[Row], stay: frozenset[str])
         return None
     outer = [draft.groups[name] for row in body if (name := draft.around(row))]
     if any(not group.stub or is_summary(group.stub) for group in outer):
-        return None  # a summary, of a host or of ours, is no stub to be rolled up
+        return None  # a summary, from a host or ours, is not a stub to roll up
     members = [row for row in body if is_member(row)]
     groups = frozenset(row.group for row in members) if all(map(draft.around, members)) else None
     return Step(number, body, begins=bool(before), ends=bool(behind), groups=groups)
 
 
 def _small(draft: LedgerDraft, result: Row) -> bool:
-    """Whether a result is still there only because its stub would cost as much: it goes with its neighbours."""
+    """Whether a result is only there because its stub would cost as much; it leaves with its neighbours."""
     return result.state == "visible" and draft.price.body(result) <= draft.price.text(draft.stub(result))
 
 
@@ -255,7 +262,7 @@ def _stays(row: Row) -> bool:
 
 
 def _steps(draft: LedgerDraft) -> dict[int, list[Row]]:
-    """The rows of each step on the draft. Of steps that are as an earlier ledger had them, mostly the same lists."""
+    """The rows of each step on the draft; for unchanged steps mostly the same lists as in an earlier ledger."""
     steps = dict(draft.ledger.derived(_of_ledger))
     for number in {row.step for row in draft.changed()[0]}:
         steps[number] = [draft.rows[row.id] for row in steps[number]]

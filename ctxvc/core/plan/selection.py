@@ -1,9 +1,8 @@
-"""What a model or a person writes for blocks and groups, `B3,B5-B9,G2`, and which of a ledger's they are.
+"""Selections as models and people write them, `B3,B5-B9,G2`, resolved to a ledger's blocks and groups.
 
-A context object has a name that stands for its blocks, as in `Read:12` or `user:5` (`core.ledger.objects`).
-
-The id that a provider gave to a call, `toolu_01AbC`, is an address too: of what the call gave. No word that is an id of
-ours, or a range of them, ever means a call, whatever id a recording has for one.
+A context object has a name that stands for its blocks, as in `Read:12` or `user:5` (`core.ledger.objects`). The id that
+a provider gave to a call, `toolu_01AbC`, also addresses its result. A word that is an id of ours, or a range of them,
+never means a call, whatever ids a recording has.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row, blocks_of, digest
 from ctxvc.core.ledger.objects import NAME, alike, object_of, objects
+from ctxvc.core.ledger.pairs import is_interrupted
 from ctxvc.core.plan.plan import Problem, RefusalReason
 from ctxvc.core.prompt.stub import escaped
 
@@ -23,14 +22,14 @@ _GAP = re.compile(r"[\s,;]+")
 _DASH = re.compile("([-:–—])")
 _ID = re.compile(r"([BG])([1-9][0-9]{0,11})(?:@([0-9A-F]{4,64}))?", re.IGNORECASE)
 _NUMBER = re.compile("[1-9][0-9]{0,11}")
-#: How many words a problem names, and how much of each.
+#: The number of words that a problem names, and the characters of each.
 _NAMED = 3
 _WIDTH = 24
 
 
 @dataclass(slots=True)
 class _Selectors:
-    """A parsed selection: single ids in the order given, ranges of numbers, and whatever is not an id."""
+    """A parsed selection: single ids in the order given, ranges of numbers, and anything that is not an id."""
 
     single: list[tuple[str, str]] = field(default_factory=list)  # id, the beginning of its checksum
     ranges: list[tuple[str, int, int]] = field(default_factory=list)  # letter, first, last
@@ -38,12 +37,12 @@ class _Selectors:
 
 
 def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
-    """The blocks, then the groups that `selection` names, each once, in the order of their numbers; and the problems.
+    """The blocks, then the groups that `selection` names, in order of their numbers, without repeats; and the problems.
 
-    Ids stand alone (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must be theirs), or as a range (`B5-B9`, also
-    with `:`, `–` or `to`, in either direction), which names those that exist. A call's id stands for its block, as in
-    `of_calls`, and an object's name for its blocks. All problems together are of less than 400 characters, whatever was
-    written.
+    Ids are given singly (`B3`, `b3`), with their checksum (`B3@3fa9c1`, which must match), or as a range (`B5-B9`, also
+    with `:`, `–` or `to`, in either direction), which names the existing ones. A call's id stands for its block, as in
+    `of_calls`, and an object's name for its blocks. All problems together have fewer than 400 characters, whatever the
+    input.
     """
     selectors = _parsed(selection if isinstance(selection, str) else " ".join(selection), ledger)
     numbers = {
@@ -55,7 +54,7 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
     other: list[str] = []
     for name, checksum in dict.fromkeys(selectors.single):
         actual = _checksum(name, ledger) if checksum else ""
-        if not _exists(name, ledger):
+        if not (name in ledger.groups if name.startswith("G") else ledger.get(name)):
             missing.append(name)
         elif not actual.startswith(checksum):
             other.append(f"{name}@{checksum}")
@@ -90,7 +89,7 @@ def expand(selection: str | Sequence[str], ledger: Ledger) -> tuple[tuple[str, .
 
 
 def of_calls(ledger: Ledger) -> Mapping[str, Row]:
-    """The block that the id of each call is an address of: its newest recorded result; else the call itself."""
+    """Each call's id → the block that it addresses: the newest recorded result, else the call itself."""
     return ledger.derived(_of_calls)
 
 
@@ -100,7 +99,7 @@ def _of_calls(ledger: Ledger) -> dict[str, Row]:
     for row in ledger.rows():
         if row.call and row.kind == "tool_use":
             calls[row.call] = row
-        elif row.call and row.kind == "tool_result" and wire.own_metadata(row.extra).get("interrupted") is not True:
+        elif row.call and row.kind == "tool_result" and not is_interrupted(row):
             results[row.call] = row
     return calls | results
 
@@ -114,7 +113,7 @@ def _parsed(selection: str, ledger: Ledger) -> _Selectors:
         if first and at + 2 < len(atoms) and _joins(atoms[at + 1]) and (last := _last(first[1], atoms[at + 2])):
             low, high = sorted((int(first[2]), int(last[0])))
             selectors.ranges.append((first[1].upper(), low, high))
-            # The ends are named themselves: one that has a checksum must have that one.
+            # The ends are also named singly, so that a checksum given with one is verified.
             for number, checksum in ((first[2], first[3]), last):
                 if checksum:
                     selectors.single.append((f"{first[1].upper()}{number}", checksum.lower()))
@@ -129,7 +128,7 @@ def _parsed(selection: str, ledger: Ledger) -> _Selectors:
 
 
 def _atoms(word: str, ledger: Ledger) -> list[str]:
-    """A word as ids, numbers and what joins them; that of a call as the id of its block."""
+    """A word split into ids, numbers and connectors; a call's id becomes its block's."""
     atoms = [atom for atom in _DASH.split(word) if atom]
     if all(_ID.fullmatch(atom) or _NUMBER.fullmatch(atom) or _joins(atom) for atom in atoms):
         return atoms
@@ -146,7 +145,7 @@ def _joins(atom: str) -> bool:
 
 
 def _last(letter: str, atom: str) -> tuple[str, str] | None:
-    """Number and checksum of a range's second end: of the same letter, or a bare number."""
+    """Number and checksum of a range's second end: an id with the same letter, or a bare number."""
     if _NUMBER.fullmatch(atom):
         return atom, ""
     match = _ID.fullmatch(atom)
@@ -154,7 +153,7 @@ def _last(letter: str, atom: str) -> tuple[str, str] | None:
 
 
 def _merged(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
-    """The same ranges without overlaps, so that many of them cost no more than one."""
+    """The ranges merged without overlaps, so that many of them cost no more than one."""
     current: tuple[str, int, int] | None = None
     for letter, first, last in sorted(ranges):
         if current and current[0] == letter and first <= current[2] + 1:
@@ -165,10 +164,6 @@ def _merged(ranges: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, 
         current = letter, first, last
     if current:
         yield current
-
-
-def _exists(name: str, ledger: Ledger) -> bool:
-    return name in ledger.groups if name.startswith("G") else ledger.get(name) is not None
 
 
 def _checksum(name: str, ledger: Ledger) -> str:

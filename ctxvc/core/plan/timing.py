@@ -14,11 +14,11 @@ from ctxvc.core.view.view import View, cost_of
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The criteria for committing a plan now. Prices are multiples of that of a fresh input token.
+    """The criteria for committing a plan now. Prices are multiples of the price of a fresh input token.
 
-    A plan that takes away more than `share` of the prompt is committed at once. `lifetime` is how long the provider
-    keeps a cached prefix, in seconds; `calls` how many more calls the prompt is expected to be sent with (0: as many as
-    a turn has had so far).
+    A plan that removes more than `share` of the prompt is committed at once. `lifetime` is how long the provider keeps
+    a cached prefix, in seconds; `calls` is the number of calls for which the prompt is expected to last (0: as many as
+    a turn has had on average).
     """
 
     share: float = 0.3
@@ -34,7 +34,7 @@ USUAL = Timing()
 class CommitDecision(msgspec.Struct, frozen=True):
     """Whether a plan is committed now, and why. `benefit` and `cost` are in fresh input tokens.
 
-    `cost` is that of the broken cache and of the planning; `benefit` is what remains of the savings after it.
+    `cost` is that of the broken cache and of the planning; `benefit` is the savings minus that cost.
     """
 
     now: bool
@@ -47,9 +47,9 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
     """Savings and cost of a commit now, in fresh input tokens; `leaving` and `rewritten` are tokens of the prompt.
 
     The paper's N·(C - C') - L_cache_break - L_GC. C - C' is what the plan frees, at the price of cached tokens. The
-    cache breaks behind the first edit: what stands there (`rewritten`) is rewritten instead of read. A commit makes
-    a cut, so the thinking and dashboards that it takes away count as edits, but not as savings: they were to leave
-    anyway. L_GC is what the planner itself took. A cache that has expired (`cold`) breaks for nothing.
+    cache breaks at the first edit: what follows it (`rewritten`) is rewritten instead of read. A commit makes a cut, so
+    the thinking and dashboards that it removes count as edits, but not as savings: they would leave anyway. L_GC is the
+    cost of planning. An expired cache (`cold`) costs nothing to break.
     """
 
     share: float
@@ -80,7 +80,7 @@ class Reckoning(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def moment(self, ground: str, *, now: bool = True) -> CommitDecision:
-        """Now, or not yet, on this ground, with the calculation."""
+        """The decision, now or not yet, with its ground and the calculation."""
         return CommitDecision(now, f"{ground}; {self.account}", self.benefit, self.cost)
 
 
@@ -92,7 +92,7 @@ def reckon(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> Reckonin
     freed = rehearsal.freed * price
     saved = freed * timing.read_price * calls
     if cold:
-        saved += freed * (timing.write_price - timing.read_price)  # the next call writes all of it in any case
+        saved += freed * (timing.write_price - timing.read_price)  # the next call writes the whole prompt in any case
     rewritten = 0.0 if cold or not rehearsal else behind_first_edit(view, rehearsal) * price
     return Reckoning(
         share=rehearsal.freed / max(1, rehearsal.tokens_before),
@@ -109,8 +109,8 @@ def reckon(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> Reckonin
 def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDecision:
     """Whether the rehearsed plan is committed now, or waits.
 
-    At once: under pressure on the hard budget, when the cache has expired, above `timing.share`. Else when the calls to
-    come save more than the broken cache and the planning cost.
+    It is committed at once under pressure on the hard budget, after the cache has expired, or above `timing.share`.
+    Otherwise it is committed if future calls save more than the broken cache and the planning cost.
     """
     if not rehearsal:
         return CommitDecision(False, "nothing in the plan is left to do")
@@ -127,30 +127,30 @@ def moment(view: View, rehearsal: Rehearsal, timing: Timing = USUAL) -> CommitDe
     return reckoned.moment(f"{leaves}, which {saves} than it costs", now=reckoned.benefit > 0)
 
 
-def cuts_at_turn(view: View, timing: Timing = USUAL) -> tuple[int, ...]:
-    """`cuts` as a turn's start makes them: with a new one only if it saves more than the cache that it breaks.
+def cuts_at_turn(view: View) -> tuple[int, ...]:
+    """The `cuts` at a turn's start, with a new one only if it saves more than the cache that it breaks.
 
-    A cut takes away thinking and dashboards, and the prefix breaks at the first of them. A batch that leaves anyway
-    makes one too, so most cuts wait for that. Scopes of the first rules of rendering cut at each turn.
+    A cut removes thinking and dashboards, and the prefix breaks at the first of them. A batch that leaves anyway makes
+    one too, so most cuts wait for that. Scopes with the first version of rendering cut at each turn.
     """
     ledger = view.ledger
     cuts = cut.at_turn(ledger)
     if cuts == ledger.meta.cuts:
         return cuts  # nothing would leave
-    if ledger.meta.render < 2 or view.idle > timing.lifetime or cut_pays(view, cuts, timing):
+    if ledger.meta.render < 2 or view.idle > USUAL.lifetime or cut_pays(view, cuts):
         return cuts
     return ledger.meta.cuts
 
 
-def cut_pays(view: View, cuts: tuple[int, ...], timing: Timing = USUAL) -> bool:
-    """Whether the thinking and dashboards that `cuts` take away cost more in the calls of a turn than the cut does."""
+def cut_pays(view: View, cuts: tuple[int, ...]) -> bool:
+    """Whether the thinking and dashboards that `cuts` remove cost more in the calls of a turn than the cut does."""
     ledger = view.ledger
     now, after = outline(ledger), outline(ledger.with_meta(msgspec.structs.replace(ledger.meta, cuts=cuts)))
     at = _first_difference(now, after)
     rewritten = sum(cost_of(slot, view.price) for slot in after[at:])
     leaving = sum(cost_of(slot, view.price) for slot in now[at:]) - rewritten
-    saved = leaving * timing.read_price * calls_a_turn(ledger)
-    return saved > rewritten * (timing.write_price - timing.read_price)
+    saved = leaving * USUAL.read_price * calls_a_turn(ledger)
+    return saved > rewritten * (USUAL.write_price - USUAL.read_price)
 
 
 def calls_a_turn(ledger: Ledger) -> float:
@@ -168,20 +168,20 @@ def _steps_and_turns(rows: tuple[Row, ...]) -> tuple[frozenset[int], frozenset[i
 
 
 def committed(rehearsal: Rehearsal) -> Ledger:
-    """The ledger once the plan is committed: with the cut that comes along."""
+    """The ledger once the plan is committed, including the cut that comes with it."""
     meta = msgspec.structs.replace(rehearsal.after.meta, cuts=cut.before_reply(rehearsal.after))
     return rehearsal.after.with_meta(meta)
 
 
 def behind_first_edit(view: View, rehearsal: Rehearsal) -> int:
-    """The tokens of the new prompt that no cache of the old one has: from the first edit on, the cut's included."""
+    """The tokens of the new prompt that the old one's cache lacks: from the first edit on, including the cut's."""
     now = outline(committed(rehearsal))
     at = _first_difference(outline(view.ledger), now)
     return sum(cost_of(slot, view.price) for slot in now[at:])
 
 
 def broken_by(view: View, rehearsal: Rehearsal, sent: Ledger) -> int:
-    """The tokens of the prompt of `sent` that are still as they were now, and would not be with the plan committed."""
+    """The tokens of the prompt of `sent` that are still unchanged now, but would not be with the plan committed."""
     before = outline(sent)
     still, then = (_first_difference(before, outline(ledger)) for ledger in (view.ledger, committed(rehearsal)))
     return sum(cost_of(slot, view.price) for slot in before[then:still])

@@ -1,4 +1,4 @@
-"""Undoing: what a verb did to rows and groups is set back, whatever has been appended, read or counted since."""
+"""Undoing: reverts a verb's changes to rows and groups, whatever has been appended, read or counted since."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Inverse = tuple[tuple[Row, ...], tuple[Group, ...], tuple[Problem, ...]]
 
 
 def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
-    """The rows and groups with which `now` has what one verb changed (`before` → `after`) as it was before.
+    """The rows and groups that revert, in `now`, what one verb changed (`before` → `after`).
 
-    Only what verbs set is set back: state, level, group, stub, who removed it. What was changed again since is left as
-    it is, with a problem. A block or group that has only gone into another group since, as by stub roll-up, is taken
-    out of it, and so is the other half of its pair, if that left with it. A group without members goes.
+    Only what verbs set is reverted: state, level, group, stub, who removed it. What was changed again since is left as
+    it is, with a problem. A block or group that has merely joined another group since, as by stub roll-up, is removed
+    from it, and so is the other half of its pair, if that left with it. A group without members is deleted.
     """
     rows: dict[str, Row] = {}
     problems: list[Problem] = []
@@ -36,10 +36,10 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
     _add_halves(after, now, rows)
     groups = dict(now.groups)
     for name in sorted(before.groups.keys() | after.groups.keys(), key=_number):
-        was_group, then_group, held_group = before.groups.get(name), after.groups.get(name), now.groups.get(name)
+        was_group, then_group, group = before.groups.get(name), after.groups.get(name), now.groups.get(name)
         if was_group is None or was_group == then_group:
             continue
-        if then_group and held_group and held_group.group != then_group.group and then_group.group:
+        if then_group and group and group.group != then_group.group and then_group.group:
             problems.append(_stale(name, "it has been moved since"))
         else:
             groups[name] = was_group
@@ -55,7 +55,7 @@ def inverse(before: Ledger, after: Ledger, now: Ledger) -> Inverse:
 
 
 def withdrawn(before: Ledger, after: Ledger, now: Ledger, actor: str) -> tuple[tuple[Row, ...], tuple[Problem, ...]]:
-    """The blocks that a change added (`before` → `after`), out of the prompt: deleted by `actor`, without a stub.
+    """The blocks that a change added (`before` → `after`), deleted from the prompt by `actor`, without a stub.
 
     One that was changed again since is left as it is, with a problem.
     """
@@ -73,9 +73,9 @@ def withdrawn(before: Ledger, after: Ledger, now: Ledger, actor: str) -> tuple[t
 
 
 def rendering(before: Meta, after: Meta, now: Meta) -> dict[str, Any]:
-    """The fields of `ctxvc.json` that take back the cut of a change (`before` → `after`), and the end of overflow.
+    """The fields of `ctxvc.json` that revert the cut of a change (`before` → `after`), and the end of overflow.
 
-    Empty where another cut was made since. Only for a change since which nothing was sent.
+    Empty if another cut was made since. Only for a change after which nothing was sent.
     """
     names = ["refused"] if now.refused == after.refused else []
     names += ["cuts", "render"] if now.cuts == after.cuts else []
@@ -83,7 +83,7 @@ def rendering(before: Meta, after: Meta, now: Meta) -> dict[str, Any]:
 
 
 def lost(before: Ledger, after: Ledger, now: Ledger) -> Iterator[Problem]:
-    """What the cut of a change (`before` → `after`) took, and `now` still lacks: thinking and dashboards."""
+    """The thinking and dashboards that a change's cut (`before` → `after`) removed, and `now` still lacks."""
     if before.meta.cuts == after.meta.cuts:
         return
     for row in before.rows():
@@ -94,13 +94,13 @@ def lost(before: Ledger, after: Ledger, now: Ledger) -> Iterator[Problem]:
 
 
 def alters(rows: tuple[Row, ...], groups: tuple[Group, ...], now: Ledger) -> bool:
-    """Whether the prompt reads otherwise with these rows and groups in `now`: pins alone do not show."""
+    """Whether these rows and groups in `now` change the prompt's text: pins alone do not show."""
     in_full = {"visible", "pinned"}
     return bool(groups) or any(not {row.state, now[row.id].state} <= in_full for row in rows)
 
 
 def _touched(before: Ledger, after: Ledger) -> Iterator[tuple[Row, Row]]:
-    """The rows that the verb set, as they were and as they were then."""
+    """The rows that the verb changed: before it, and after it."""
     for segment in after.segments.changed_since(before.segments):
         old = before.segments.get(segment)
         by_id = {row.id: row for row in old}
@@ -111,21 +111,21 @@ def _touched(before: Ledger, after: Ledger) -> Iterator[tuple[Row, Row]]:
 
 
 def _like(row: Row, was: Row) -> Row:
-    """`row` with what verbs set as it is in `was`."""
+    """`row` with the fields that verbs set taken from `was`."""
     return msgspec.structs.replace(
         row, state=was.state, level=was.level, group=was.group, stub=was.stub, removed_by=was.removed_by
     )
 
 
 def _same(current: Row, then: Row) -> bool:
-    """Whether nothing has happened to the row since, or no more than that it went into a group."""
+    """Whether the row is unchanged since, except that it may have joined a group."""
     if then.group or not current.group:
         return _like(current, then) == current
     return _like(current, then) == msgspec.structs.replace(current, group="", level=then.level)
 
 
 def _add_halves(after: Ledger, now: Ledger, rows: dict[str, Row]) -> None:
-    """Calls and results that were in the prompt, and left it since with the other half that comes back, come too."""
+    """Adds calls and results that were in the prompt and left since with the other half, which now comes back."""
     back = [row.id for row in rows.values() if row.present and now[row.id].group]
     if not back:
         return
@@ -139,10 +139,10 @@ def _add_halves(after: Ledger, now: Ledger, rows: dict[str, Row]) -> None:
 
 
 def _consistent(before: Ledger, now: Ledger, rows: Mapping[str, Row], groups: Mapping[str, Group]) -> dict[str, Group]:
-    """The groups with the members that say they are in them, each with a stub that is true of it."""
+    """The groups with exactly the members whose rows and groups refer to them, each with a correct stub."""
     restored = dict(groups)
     for name in [*(row.group for row in rows.values()), *(group.group for group in groups.values())]:
-        while name not in restored and name in before.groups:  # it has gone since, and is needed again
+        while name not in restored and name in before.groups:  # it was removed since, and is needed again
             restored[name] = before.groups[name]
             name = restored[name].group  # noqa: PLW2901
     arriving: dict[str, list[str]] = {}
@@ -184,7 +184,7 @@ def _consistent(before: Ledger, now: Ledger, rows: Mapping[str, Row], groups: Ma
 def _with_true_stub(
     group: Group, groups: Mapping[str, Group], before: Ledger, now: Ledger, rows: Mapping[str, Row]
 ) -> Group:
-    """The group with the stub that it had when it had these blocks, else with a new one."""
+    """The group with the stub that it had when it contained these blocks, else with a new one."""
     blocks = blocks_of(groups, group.id)
     for earlier in (before.groups, now.groups):
         if group.id in earlier and blocks_of(earlier, group.id) == blocks:

@@ -1,24 +1,24 @@
-"""What a block of the prompt is worth, and in which order blocks leave: least value per token freed first.
+"""What each block of the prompt is worth, and the order in which blocks leave: least value per token freed first.
 
-Value is measured by words that stand in no other visible block, by how long the block was not used, and by how much of
-it the newest replies name. Recordings replayed under some seventy rules are behind it
-(docs/decisions/0067-what-the-work-names.md): recency of use first, then words that stand nowhere else, then what the
-work is about now, then what kind of work the block is.
+Value depends on words that no other visible block contains, on the steps since the block was last used, and on the
+share of its words that the newest replies name. The weights come from recordings replayed under about seventy rules
+(docs/decisions/0067-what-the-work-names.md): recency of use matters most, then words that no other block contains, then
+what the work is about now, then the kind of work the block is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, filterfalse
 from math import sqrt
 from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.ledger.numbering import is_human
 from ctxvc.core.ledger.pairs import calls_and_results, results_of
-from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row
 from ctxvc.core.prompt.cut import CUT, is_cut
 from ctxvc.core.view.budget import is_narrow
 from ctxvc.core.view.view import View
@@ -28,42 +28,42 @@ Class = Literal[
 ]
 CLASSES: tuple[Class, ...] = get_args(Class)
 
-#: What a block's words are worth by its class.
+#: The weight of a block's words by its class.
 WEIGHTS: Mapping[Class, float] = {
-    "text": 0.5,  # of the model
+    "text": 0.5,  # by the model
     "edit": 1.0,  # the arguments of an edit
-    "report": 1.5,  # of another agent
-    "answer": 1.5,  # a turn's last text
+    "report": 1.5,  # by another agent
+    "answer": 1.5,  # the last text of a turn
     "read": 0.6,
-    "call": 0.3,  # any other
+    "call": 0.3,  # any other call
     "search": 0.4,
     "vcs": 0.3,
     "run": 0.3,
     "edited": 0.3,  # the result of an edit
     "test": 0.2,
     "todo": 0.05,  # a state that a newer one replaced
-    "notice": 0.1,  # of the client
+    "notice": 0.1,  # by the client
 }
-#: Of a failed call and its result.
+#: The factor for a failed call and its result.
 FAILED = 0.3
-#: Of a word that one other visible block holds, and of a token, beside a word that stands nowhere else.
+#: The worth of a word that one other visible block contains, and of a token; a word in no other block is worth 1.
 SHARED, TOKEN = 0.3, 0.02
-#: Steps whose replies tell what the work is about now; how much more a block is worth whose every word they name; and
-#: how many blocks at most may hold such a word.
+#: The steps whose replies show what the work is about now; how much more a block is worth if they name its every word;
+#: and the most blocks that may contain such a word.
 RECENT, NAMED, RARE = 10, 5.0, 4
-#: `RECENT` in a narrow window, whose own replies are of fewer steps than the work at hand.
+#: `RECENT` for a narrow window, where the model's own replies span fewer steps than the work at hand.
 NARROW_RECENT = 24
-#: Tokens of a short stub, of a group's with one exchange, and of another exchange in it.
+#: Tokens of a short stub, of the stub of a group with one exchange, and of each further exchange in it.
 STUB, GROUP, LINE = 18, 40, 6
-#: A result of fewer tokens than this leaves with its call.
+#: A result of fewer tokens leaves together with its call.
 SMALL = 40
 
 
 class Departure(NamedTuple):
-    """Rows that leave together: a result whose call stays, or what leaves with its neighbours as a group.
+    """Rows that leave together: a result whose call stays, or rows that join a group with their neighbours.
 
-    `stubbed`: it is a result that leaves its own stub. `freed` are its tokens as counted, `value` is per token, `idle`
-    the steps since its last use, and `unique` the number of its words that stand in no other visible block.
+    `stubbed`: the result leaves its own stub. `freed` is in uncalibrated tokens, `value` is per token, `idle` is the
+    number of steps since the last use, and `unique` the number of words that no other visible block contains.
     """
 
     rows: tuple[Row, ...]
@@ -84,7 +84,7 @@ _SHELLS = ("bash", "shell", "exec", "terminal", "command", "run")
 
 
 def class_of(row: Row, call: Row | None) -> Class:
-    """The kind of work a block is: by its tool's name, of a shell's by its command, else by who made it."""
+    """A block's kind of work: from its tool's name, for a shell from its command, otherwise from who wrote it."""
     if row.kind == "assistant":
         return "text"
     if row.role == "user" and row.kind != "tool_result":
@@ -110,7 +110,7 @@ def class_of(row: Row, call: Row | None) -> Class:
 
 
 class _Item:
-    """Something that may leave as a whole."""
+    """A candidate that leaves as a whole."""
 
     __slots__ = ("freed", "rows", "stubbed", "tokens", "unique", "used", "weight", "words")
 
@@ -125,12 +125,12 @@ class _Item:
         stands: int = LINE,
         stubbed: bool = False,
     ) -> None:
-        """Rows that cost so many `tokens`, in whose place so many stand afterwards, `used` last in that step."""
+        """Rows of `tokens` tokens that leave `stands` tokens in their place, last used in step `used`."""
         self.rows, self.words, self.tokens, self.freed = rows, vocabulary, tokens, tokens - stands
         self.weight, self.used, self.stubbed, self.unique = weight, used, stubbed, 0
 
     def value(self, count: Mapping[str, int], now: int) -> float:
-        """Per token freed, beside what still stands in the prompt."""
+        """The value per token freed, given what is still in the prompt."""
         holders = [*map(count.__getitem__, self.words)]
         self.unique = holders.count(1)
         worth = self.unique + SHARED * holders.count(2) + TOKEN * self.tokens
@@ -146,10 +146,10 @@ def departures(
 ) -> Iterator[Departure]:
     """The `free` blocks in the order in which they should leave: the least valuable per token freed first.
 
-    A result leaves before its call, which then may leave too; a small one with it. The value of what remains rises as
-    the others that hold its words leave. `last` are turns' last answers; `narrow_call` is what a call weighs at least
-    in a narrow window, with other weights than usual in the same proportion. Nothing is worked out before the first is
-    asked for; for n blocks it takes n·log n.
+    A result leaves before its call, which may leave after it; a small result leaves with its call. What remains gains
+    value as other blocks with the same words leave. `last` are the last answers of turns; `narrow_call` is the minimum
+    weight of a call in a narrow window, scaled if other weights than `WEIGHTS` are used. Nothing is computed before the
+    first departure is requested; n blocks take O(n log n).
     """
     bench = _Bench(view, free, weights, last, narrow_call)
     heap = [(item.value(bench.count, bench.now), item.rows[0].number, item) for item in bench.items()]
@@ -166,7 +166,7 @@ def departures(
 
 
 def runs_of(ledger: Ledger) -> dict[str, int]:
-    """block → the run of blocks that it is in: what leaves of a run can be one group."""
+    """Block → the run that it belongs to; what leaves within a run can become one group."""
     runs: dict[str, int] = {}
     run, turn = 0, -1
     for row in ledger.rows():
@@ -178,12 +178,12 @@ def runs_of(ledger: Ledger) -> dict[str, int]:
 
 
 def is_fence(row: Row) -> bool:
-    """Whether no group reaches across a block: a human's words in the prompt, a note, a pin."""
+    """Whether a block bounds groups: a human's text, a note or a pinned block in the prompt."""
     return row.present and (is_human(row.role, row.origin) or row.kind == "note" or row.state == "pinned")
 
 
 class _Bench:
-    """What the values of a view's blocks are worked out from. `count` is the blocks of the prompt that hold a word."""
+    """What the values of a view's blocks derive from. `count`: word → the blocks of the prompt that contain it."""
 
     def __init__(
         self,
@@ -206,11 +206,11 @@ class _Bench:
         recent = NARROW_RECENT if is_narrow(view.budget.window) else RECENT
         self._named = named_since(ledger, view.words, self.now - recent)
         self._runs = runs_of(ledger)
-        self._begun: set[int] = set()  # the runs in which something leaves, for which one stub will stand
-        self._waiting: dict[int, list[_Item]] = {}  # what is not worth a stub of its own, by its run
+        self._begun: set[int] = set()  # runs that something has left, so that one stub stands for them
+        self._waiting: dict[int, list[_Item]] = {}  # items not worth a stub of their own, by run
 
     def items(self) -> Iterator[_Item]:
-        """What may leave at first: all but calls whose results stand for themselves."""
+        """What may leave at first: everything except calls whose results stand for themselves."""
         for row in self._free:
             if row.kind == "tool_use":
                 result = self._results.get(row.id)
@@ -231,10 +231,10 @@ class _Bench:
             yield from self._worth_a_stub(item)
 
     def take(self, item: _Item) -> Iterator[_Item]:
-        """The item leaves: its words stand in one block less. Gives what may leave now, and could not before."""
+        """Takes the item's words out of the counts; yields the items that may leave now and could not before."""
         for row in item.rows:
             if row.present:
-                own = of_row(self._view.ledger, row, self._view.words)
+                own = words_of(self._view.ledger, row, self._view.words)
                 # A loop in Python takes twice as long, and a Counter's own `update` would add.
                 dict.update(self.count, zip(own, map((-1).__add__, map(self.count.__getitem__, own)), strict=True))
         if not item.stubbed:
@@ -249,7 +249,7 @@ class _Bench:
             yield from self._worth_a_stub(call_item)
 
     def _worth_a_stub(self, item: _Item) -> Iterator[_Item]:
-        """The item, if it frees more than what will stand in its place; else it waits for others beside it."""
+        """The item, if it frees more than its stub costs; otherwise it waits for neighbours."""
         run = self._runs[item.rows[0].id]
         if item.freed > 0:
             yield item
@@ -257,7 +257,7 @@ class _Bench:
             self._waiting.setdefault(run, []).append(item)
 
     def _with_stub(self, call: Row, result: Row) -> _Item:
-        """A call, and what stands in the place of its result if that left by itself."""
+        """A call, together with its result's stub if the result left on its own."""
         return self._item((call, result) if result.stub and not result.group else (call,))
 
     def _is_small(self, result: Row) -> bool:
@@ -267,17 +267,17 @@ class _Bench:
         stands = stands or (LINE if self._runs[rows[0].id] in self._begun else GROUP)
         ledger, price, text = self._view.ledger, self._view.price, self._view.words
         tokens = sum(price.body(row) if row.present else price.text(row.stub) for row in rows)
-        every = [of_row(ledger, row, text) for row in rows if row.present]
+        every = [words_of(ledger, row, text) for row in rows if row.present]
         own_words = every[0] if len(every) == 1 else tuple(dict.fromkeys(chain.from_iterable(every)))
         weight = max(map(self._weight, rows)) * self._at_work(rows[0], own_words)
         used = max(max(row.step, self._used.get(row.id, 0)) for row in rows)
         return _Item(rows, own_words, tokens, weight, used, stands=stands, stubbed=stubbed)
 
     def _at_work(self, row: Row, own_words: Sequence[str]) -> float:
-        """By how much a block of these words is worth more, as the newest replies name some of them.
+        """The factor by which a block with these words is worth more because the newest replies name some of them.
 
-        These replies name all of their own words. That counts in a narrow window alone: what the model wrote lately
-        would be the first to leave there, and in a wider one the results have more need of the room.
+        The newest replies themselves name all of their own words. That counts only in a narrow window, where the
+        model's recent texts would otherwise leave first; in a wider one the results need the room more.
         """
         if row.role == "assistant" and row.step >= self.now - RECENT and not is_narrow(self._view.budget.window):
             return 1.0
@@ -290,3 +290,75 @@ class _Bench:
         if row.kind == "tool_use" and kind != "todo":
             weight *= max(1.0, self._least_of_calls / WEIGHTS[kind])
         return sqrt(weight)
+
+
+# --- the words of blocks
+
+#: A name of four letters or more, or a number of four digits or more. Linear in the text.
+_WORD = re.compile(r"[A-Za-z_]\w{3,}|\d{4,}")
+#: The same for ASCII text, in half the time.
+_ASCII_WORD = re.compile(_WORD.pattern, re.ASCII)
+#: Characters of a text that are searched for words.
+_READ = 400_000
+#: A word in more blocks than this is no evidence that one of them was used.
+COMMON = 12
+_MEDIA = frozenset({"image", "document"})
+
+#: A block's text.
+Text = Callable[[Row], str]
+
+
+def vocabulary(text: str) -> tuple[str, ...]:
+    """The distinct words of a text: identifiers, parts of paths, and long numbers."""
+    word = _ASCII_WORD if text.isascii() else _WORD
+    return tuple(dict.fromkeys(word.findall(text, 0, _READ)))
+
+
+def words_of(ledger: Ledger, row: Row, text: Text) -> tuple[str, ...]:
+    """The words of a block's body, none for an image or document; computed once for each checksum."""
+    cache = ledger.cache_of(words_of)
+    own: tuple[str, ...] | None = cache.get(row.sha256)
+    if own is None:
+        names = ledger.cache_of(vocabulary)  # one string for a word of many blocks
+        plain = () if row.kind in _MEDIA and row.ext != "json" else vocabulary(text(row))
+        own = cache[row.sha256] = tuple(map(names.setdefault, plain, plain))
+    return own
+
+
+def last_uses(ledger: Ledger, text: Text, count: Mapping[str, int]) -> dict[str, int]:
+    """Block → the step of its last use, for blocks of the prompt that were used.
+
+    A block is used where a later call or text of the model names a word that no newer block in the prompt contains.
+    `count` is the number of blocks in the prompt with a word; words in more than `COMMON` don't count.
+    """
+    newest: dict[str, str] = {}
+    used: dict[str, int] = {}
+    common = {word for word, blocks in count.items() if blocks > COMMON}
+    for row in ledger.rows():
+        if row.kind in CUT or not (row.present or (newest and row.role == "assistant")):
+            continue
+        own = [*filterfalse(common.__contains__, words_of(ledger, row, text))]
+        if row.role == "assistant":
+            used |= dict.fromkeys(filter(None, map(newest.get, own)), row.step)
+        if row.present:
+            newest |= dict.fromkeys(own, row.id)
+    return used
+
+
+def named_since(ledger: Ledger, text: Text, step: int) -> frozenset[str]:
+    """The words of the model's replies from that step on, thinking aside, including replies that left the prompt."""
+    reply_words: set[str] = set()
+    for row in ledger.backwards():
+        if row.step < step:
+            break
+        if row.role == "assistant" and row.kind not in CUT:
+            reply_words.update(words_of(ledger, row, text))
+    return frozenset(reply_words)
+
+
+def frequencies(ledger: Ledger, rows: Iterable[Row], text: Text) -> Counter[str]:
+    """Word → the number of these blocks that contain it."""
+    count: Counter[str] = Counter()
+    for row in rows:
+        count.update(words_of(ledger, row, text))
+    return count

@@ -1,4 +1,4 @@
-"""One plan, tried on a draft: which of its targets each verb may touch, and what the verb does to them.
+"""One plan, tried on a draft: which of its targets each verb may change, and how it changes them.
 
 `core.ledger.block` and `Rehearser._refusal` decide who may do what in which state (docs/laws.md).
 """
@@ -25,7 +25,7 @@ from ctxvc.core.view.view import View
 
 @dataclass(slots=True)
 class Rehearser:
-    """Tries the actions of a plan one after the other. `total` is the cost of the messages so far."""
+    """Tries the actions of a plan in order. `total` is the cost of the messages so far, in tokens."""
 
     view: View
     plan: Plan
@@ -41,7 +41,7 @@ class Rehearser:
         self._bound = _bound(self.view.ledger)
 
     def act(self, action: Action) -> Action:
-        """Apply the action where it is allowed; returns it with the targets that were."""
+        """Applies the action where it is allowed; returns it with only the targets that changed."""
         targets = list(self._resolved(action))
         match action.verb:
             case "archive":
@@ -67,7 +67,7 @@ class Rehearser:
     # --- which targets
 
     def _resolved(self, action: Action) -> Iterator[str]:
-        """The targets that exist, each once, with the checksums that the planner expected."""
+        """The targets that exist and have the checksums that the planner expected, without repeats."""
         for target in dict.fromkeys(action.targets):
             if target in self.draft.rows:
                 checksum = self.draft.rows[target].sha256
@@ -85,14 +85,14 @@ class Rehearser:
                 self._drop(action, target, "stale", f"its checksum is {checksum[:6]}")
 
     def _leavable(self, action: Action, targets: list[str]) -> list[tuple[str, int]]:
-        """The targets that may leave, or leave again, with their levels. What is in another target counts once."""
+        """The targets that may leave, or leave again, with their levels, without those inside other targets."""
         units: list[tuple[str, int]] = []
         for target in targets:
             group = self.draft.groups.get(target)
             row = self.draft.rows.get(target)
             around = group.group if group else row.group if row and not row.present else ""
             if around in self.draft.groups:
-                if not set(self._enclosing(around)) & set(targets):
+                if not set(self.draft.enclosing(around)) & set(targets):
                     self._drop(action, target, "gone", f"it is already in {around}")
             elif group and not any(one.state in ("archived", "blocked") for one in self.draft.inside(target)):
                 self._drop(action, target, "stale", "none of its blocks is archived any more")
@@ -102,22 +102,14 @@ class Rehearser:
                 units.append((target, LedgerDraft.level(row)))
         return units
 
-    def _enclosing(self, name: str) -> Iterator[str]:
-        """The group and all groups around it."""
-        seen: set[str] = set()
-        while name in self.draft.groups and name not in seen:
-            seen.add(name)
-            yield name
-            name = self.draft.groups[name].group
-
     def _is_news(self, action: Action, unit: str) -> bool:
-        """Whether the index text adds something to the stub."""
+        """Whether the index text adds anything to the stub."""
         stubbed: Row | Group = self.draft.groups[unit] if unit in self.draft.groups else self.draft.rows[unit]
         index = action.index if action.verb == "summarise" else stubs.escaped(action.index, stubs.INDEX)
         return bool(action.index.strip()) and index not in stubbed.stub
 
     def _lowest(self, action: Action, units: list[tuple[str, int]]) -> list[str]:
-        """The units of the lowest level listed."""
+        """The units of the lowest level among them; the others are dropped."""
         lowest = min((level for _, level in units), default=0)
         rows = [self.draft.rows[unit] for unit, level in units if level == lowest and unit in self.draft.rows]
         folded = set(halves(self.draft, rows))
@@ -135,7 +127,7 @@ class Rehearser:
         return not refusal
 
     def _refusal(self, verb: Verb, row: Row) -> tuple[RefusalReason, str] | None:
-        """Why the plan's actor may not take this block, or a part of it, out of the prompt; None if it may."""
+        """Why the plan's actor may not remove this block, or part of it, from the prompt; None if it may."""
         person = self.plan.actor == "user"
         if row.id in self._open:
             return "open", "its step is incomplete: a call has no result yet"
@@ -154,7 +146,7 @@ class Rehearser:
     # --- what the verbs do
 
     def _gather(self, action: Action, units: list[str]) -> list[str]:
-        """Blocks and groups leave under one stub: a single block under its own, anything else as a new group."""
+        """Puts blocks and groups under one stub: a single block under its own, anything else as a new group."""
         if not units:
             return []
         draft, (only, *others) = self.draft, units
@@ -181,9 +173,10 @@ class Rehearser:
         return units if self._saves(action, units, blocks, leave) else []
 
     def _together(self, action: Action, units: list[str]) -> list[str]:
-        """The units, and what left before and would stand beside them as stubs of its own.
+        """The units, together with absent ones whose stubs would otherwise stand beside them.
 
-        What a policy takes joins what is near; an agent's or planner's index text tells of no more than its targets.
+        A policy's targets absorb what is near. An agent's or planner's index text describes its targets and nothing
+        else.
         """
         alone = self.draft.rows.get(units[0]) if len(units) == 1 else None
         if action.preview or (alone and any(self.draft.rows[half].present for half in self.draft.pair(alone.id)[1:])):
@@ -199,7 +192,7 @@ class Rehearser:
         return self._saves(action, [target], [target], lambda: self.draft.put(masked))
 
     def _prune(self, action: Action, targets: list[str]) -> list[str]:
-        """Judged together: what is in one group, and a call with its result."""
+        """Judges together the targets inside one group, and a call with its result."""
         together: dict[str, list[str]] = {}
         for target in targets:
             first = next(iter(self._rows(target)))
@@ -217,7 +210,7 @@ class Rehearser:
         return [target for target in targets if target in pruned]
 
     def _remove(self, rows: Iterable[Row]) -> None:
-        """The blocks leave without a stub, and so does the stub of a result whose call is one of them."""
+        """Removes the blocks without a stub, and with each call also its result's stub."""
         rows = list(rows)
         leaving = {row.id for row in rows}
         calls = [row for row in rows if row.kind == "tool_use"]
@@ -228,7 +221,7 @@ class Rehearser:
             self.draft.put(msgspec.structs.replace(pruned_row, removed_by=self.plan.actor))
 
     def _delete(self, action: Action, target: str) -> bool:
-        """Delete the target's blocks; a tombstone takes their place if it is cheaper than what it replaces."""
+        """Deletes the target's blocks; a tombstone takes their place if it is cheaper than what it replaces."""
         rows = [row for row in self._rows(target) if self._allowed(action, row)]
         if not rows:
             return False
@@ -246,7 +239,7 @@ class Rehearser:
         return True
 
     def _restore(self, action: Action, targets: list[str]) -> list[str]:
-        """All of it where there is room for all, else one after the other, as long as there is room."""
+        """Restores all targets if they fit together, else one after another while there is room."""
         blocks = {target: self._to_restore(action, target) for target in targets}
         restorable = [target for target in targets if blocks[target]]
         if restorable and self._fits([block for target in restorable for block in blocks[target]]) is None:
@@ -262,9 +255,9 @@ class Rehearser:
         return restored
 
     def _to_restore(self, action: Action, target: str) -> list[str]:
-        """The blocks that come back with a target: of a block also the other half of its pair.
+        """The blocks that come back with a target; for a block, also the other half of its pair.
 
-        The guard puts back a result that nobody has seen yet; a call that left meanwhile was too large beside it.
+        The guard restores a target alone: a result that nobody has seen yet, whose call was too large beside it.
         """
         if target in self.draft.groups:
             return [row.id for row in self.draft.inside(target) if self._may_restore(action, row)]
@@ -286,7 +279,7 @@ class Rehearser:
         return actions.after(row.state, "restore") is not None and (who is None or self.plan.actor in who)
 
     def _fits(self, blocks: list[str]) -> int | None:
-        """Put the blocks back into the prompt; if that exceeds the budget, undo it and return the tokens needed."""
+        """Restores the blocks and returns None, or, if the budget does not allow it, returns the tokens needed."""
         blocks = list(dict.fromkeys(blocks))
         reach, mark = self.draft.reach(blocks), self.draft.mark()
         before = self.draft.cost(reach)
@@ -316,7 +309,7 @@ class Rehearser:
     # --- help
 
     def _saves(self, action: Action, units: list[str], blocks: list[str], change: Callable[[], None]) -> bool:
-        """Make the change if it saves tokens; otherwise undo it and record a problem for each unit."""
+        """Keeps the change if it saves tokens; otherwise undoes it and records a problem for each unit."""
         reach, mark, number = self.draft.reach(blocks), self.draft.mark(), self.draft.next_group
         before = self.draft.cost(reach)
         change()
@@ -350,7 +343,7 @@ class Rehearser:
 
 
 def _open(draft: LedgerDraft) -> frozenset[str]:
-    """The blocks of the newest step, where one of its calls has no result yet."""
+    """The blocks of the newest step if one of its calls has no result yet, else none."""
     newest = max(draft.ledger.by_segment(_newest_step), default=0)
     step = draft.ledger.of_step(newest)
     waiting = any(row.kind == "tool_use" and row.id not in draft.results for row in step)
@@ -362,9 +355,9 @@ def _newest_step(rows: tuple[Row, ...]) -> int:
 
 
 def _bound(ledger: Ledger) -> frozenset[str]:
-    """The thinking of the newest reply, if it called something: until the next reply the provider wants it back.
+    """The thinking of the newest reply if it made a call: the provider requires it until the next reply.
 
-    That a human spoke meanwhile does not end it: the results are sent with what the human said.
+    A human message in between does not lift this, because the results are sent along with it.
     """
     reply = cut.newest_reply(ledger)
     called = any(row.kind == "tool_use" for row in reply)

@@ -1,7 +1,7 @@
-"""Cuts: the moments when thinking and sent dashboards of earlier steps leave the prompt for good.
+"""Cuts: the moments when thinking and sent dashboards of earlier steps leave the prompt permanently.
 
-A current model's thinking is bound to every message before it. So what was sent stays byte for byte until a cut, and
-what a cut takes away never comes back. The cut is a block's number, kept in `ctxvc.json`.
+A current model's thinking is bound to every message before it. What was sent therefore stays byte for byte until a cut,
+and what a cut removes never comes back. The cut is a block's number, kept in `ctxvc.json`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import msgspec
 
 from ctxvc.core.ledger.ledger import Ledger, Meta, Row
 
-#: Kinds that a cut takes away.
+#: Kinds that a cut removes.
 CUT = frozenset({"thinking", "dashboard"})
 
 
 def is_cut(row: Row, meta: Meta) -> bool:
-    """Whether a cut has taken the row out of the prompt."""
+    """Whether a cut has removed the row from the prompt."""
     return row.kind in CUT and bool(meta.cuts) and row.number <= meta.cuts[-1]
 
 
 def at_end(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
-    """`cuts` with one behind the newest block; as they are where nothing would leave, and none is `due` even so."""
+    """`cuts` with one after the newest block; unchanged if nothing would leave, unless one is `due` anyway."""
     last = ledger.last()
     return _cut(ledger, last.number if last else 0, due=due)
 
@@ -28,8 +28,8 @@ def at_end(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
 def before_reply(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
     """`cuts` with one before the newest reply, whose thinking stays while its round of calls is open.
 
-    The newest is that of the prompt if it has thinking, else the newest that was made: where later replies have left,
-    the dashboards since leave too. One that is `due` is made even where nothing leaves by it.
+    The newest reply is that of the prompt if it has thinking, else the newest ever made: if later replies have left,
+    the dashboards since leave too. A cut that is `due` is made even if nothing leaves by it.
     """
     reply = newest_reply(ledger)
     if not reply:
@@ -44,10 +44,10 @@ def with_cut(ledger: Ledger) -> Ledger:
 
 
 def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
-    """`cuts` as a turn's start makes them: behind the newest reply, or before it where it called something.
+    """The `cuts` at a turn's start: after the newest reply, or before it if it made a call.
 
-    Then the turn began inside its round: the results of the calls are sent with what the human says, and the provider
-    wants the thinking that led to them.
+    In that case the turn began inside its round: the results of the calls are sent along with the human's message, and
+    the provider requires the thinking that led to them.
     """
     called = any(row.kind == "tool_use" for row in newest_reply(ledger))
     return before_reply(ledger, due=due) if called else at_end(ledger, due=due)
@@ -56,8 +56,8 @@ def at_turn(ledger: Ledger, *, due: bool = False) -> tuple[int, ...]:
 def newest_reply(ledger: Ledger) -> list[Row]:
     """The rows of the newest reply, in order; what came in since does not count.
 
-    Neither does a reply that has left, or one of nothing but thinking and white space: once its thinking has left,
-    nothing of it is sent, and the newest that the provider sees is another.
+    Neither does a reply that has left, or one with only thinking and white space: once its thinking has left, nothing
+    of it is sent, and the provider sees another reply as the newest.
     """
     reply: list[Row] = []
     for row in ledger.backwards():
@@ -87,7 +87,7 @@ def _stands(row: Row) -> bool:
 
 
 def latest_step(ledger: Ledger) -> int:
-    """The step of the newest reply, as `newest_reply` has it; 0 if there is none."""
+    """The step of the newest reply, as in `newest_reply`; 0 if there is none."""
     return max(ledger.by_segment(_latest_said), default=0)
 
 
@@ -102,7 +102,7 @@ def _says(row: Row) -> bool:
 def _cut(ledger: Ledger, end: int, *, due: bool) -> tuple[int, ...]:
     if due and end > max(ledger.meta.cuts, default=0):
         return (end,)
-    if not any(ledger.by_segment(_has_some)):  # cached: a long ledger of neither is not looked through at each turn
+    if not any(ledger.by_segment(_has_some)):  # cached: a long ledger without either is not searched at each turn
         return ledger.meta.cuts
     for row in ledger.backwards():
         if is_cut(row, ledger.meta):

@@ -1,7 +1,7 @@
-"""Digests: what was done in blocks that leave together, in a line, with the names that stand nowhere else any more.
+"""Digests: one line on what was done in blocks that leave together, with the names that appear nowhere else.
 
 `edited paths.go, checkpoint.go ×3 (saveStep); ran go test ×2, last failed: 3 of 8; read strategy.go; todo 8/10;
-answered “All done.”` Everything in it stands in one of the blocks: whole words of theirs, or counts of them.
+answered “All done.”` Everything in it is from the blocks: whole words, or counts.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from ctxvc.core.ledger.facts import Deed, Fact, argument_text
 from ctxvc.core.ledger.ledger import Row
 from ctxvc.core.prompt.stub import escaped
 
-#: Reads the text of a block.
+#: Returns the text of a block.
 TextOf = Callable[[Row], str]
 
-#: The acts in the order in which a digest has them.
+#: The acts in the order in which a digest lists them.
 _ORDER: tuple[Deed, ...] = (
     "edited", "wrote", "deleted", "committed", "read", "searched", "ran", "called", "delegated", "planned", "fetched",
     "listed", "todo",
 )  # fmt: skip
-#: How many things of an act come in before each other act had its turn, where there is no room for all.
+#: How many objects of an act are listed before the next act's turn, if there is no room for all.
 _TURNS: Mapping[Deed, int] = {"edited": 4, "wrote": 3, "committed": 2, "read": 3, "ran": 2, "fetched": 2}
-#: Acts whose object is a path, of which the last part says enough.
+#: Acts whose object is a path; its last part is enough.
 _ON_FILES: frozenset[Deed] = frozenset({"edited", "wrote", "deleted", "read", "listed"})
-#: Characters of an object, of the line of an error, and of a turn's answer.
+#: Characters of an object, of an error's line, and of a turn's answer.
 _WIDTH = 48
 _LINE = 90
 _ANSWER = 160
-#: Characters of a block that are looked at for names, and for the line of an error.
+#: Characters of a block that are searched for names, and for the line of an error.
 _NAMED = 60_000
 _TAIL = 4_000
-#: Characters of names to one token, about.
+#: Approximate characters of names per token.
 _PER_TOKEN = 3.2
-#: Tokens of names for an exchange: a share of its size, at least and at most.
+#: Tokens of names for an exchange: a share of its size, with a minimum and a maximum.
 _SHARE = 0.03
 _FEWEST = 10
 _MOST = 80
@@ -64,7 +64,7 @@ _HUMP = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]")
 
 
 class Exchange(NamedTuple):
-    """A call with the result that answers it, of which either may be in the prompt still."""
+    """A call with its result; either may still be in the prompt."""
 
     call: Row
     result: Row | None
@@ -72,9 +72,9 @@ class Exchange(NamedTuple):
 
 @dataclass(slots=True)
 class Thing:
-    """One thing that something was done to: its newest fact, how often it was done, how often it failed.
+    """An object of an act: the newest fact about it, how often the act was tried, and how often it failed.
 
-    `reason` is the line of the newest error, where the newest try failed; `size` is in bytes.
+    `reason` is the line of the error if the newest try failed; `size` is in bytes.
     """
 
     fact: Fact
@@ -88,7 +88,7 @@ class Thing:
 
 
 class Digest(NamedTuple):
-    """What was done, by act and object, in order; the `answers` that ended turns; `texts`, where nothing was done."""
+    """What was done, by act and object, in order; the `answers` that ended turns; `texts` if nothing was done."""
 
     things: Mapping[tuple[Deed, str], Thing]
     answers: Sequence[str]
@@ -96,7 +96,7 @@ class Digest(NamedTuple):
 
 
 class NamesOfBlock(NamedTuple):
-    """The names in a block: how often each occurs, what those are worth that it marks, and the local ones."""
+    """The names in a block: how often each occurs, the bonus of those that it marks, and the local ones."""
 
     occurrences: Mapping[str, int]
     marked: Mapping[str, int]
@@ -110,9 +110,9 @@ def digest(
     text_of: TextOf,
     facts: Callable[[Row], Iterable[Fact]],
 ) -> Digest:
-    """The digest of blocks, and of the exchanges that they are part of.
+    """The digest of blocks and of the exchanges that they belong to.
 
-    `answers` are the ids of texts that end a turn; `facts` tells what a call did.
+    `answers` are the ids of texts that end a turn; `facts` returns what a call did.
     """
     things: dict[tuple[Deed, str], Thing] = {}
     inside = {row.id for row in rows}
@@ -142,7 +142,7 @@ def digest(
 
 
 def text(digest: Digest, room: int) -> str:
-    """A digest in about `room` characters, not counting names; at least one clause of it."""
+    """A digest in about `room` characters, not counting names; at least one clause."""
     chosen = _chosen(digest, room)
     clauses: list[str] = []
     failures = 0
@@ -162,13 +162,13 @@ def text(digest: Digest, room: int) -> str:
 
 
 def clipped(value: str, width: int) -> str:
-    """The first whole words of recorded text, in `width` characters, fit for a stub; none if the first is longer."""
+    """The first whole words of recorded text within `width` characters, fit for a stub; none if the first is longer."""
     line = escaped(value[: width * 4], width * 4)
     if len(line) <= width and len(value) <= width * 4:
         return line
     head = line[: width - 1]
     if head.isascii() and _WHOLE.match(line[width - 1]):
-        head = _WHOLE_END.sub("", head)  # no half of a name
+        head = _WHOLE_END.sub("", head)  # no half a name
     return f"{head.rstrip(' ,;:(|')}…" if head.strip() else ""
 
 
@@ -183,11 +183,11 @@ def with_names(
     limit: int,
     cache: MutableMapping[Any, NamesOfBlock],
 ) -> Digest:
-    """The digest with names of what was in the exchanges: of about `limit` tokens together at most.
+    """The digest with names from the exchanges, of about `limit` tokens at most in total.
 
-    3 % of the size of each exchange, from 10 to 80 tokens: what it defines, then what failed, then files, then what
-    occurs most often in it. No name that stands in the prompt (`visible`), no local, no name inside another.
-    `cache` has what was worked out of blocks.
+    Each exchange gets 3 % of its size, between 10 and 80 tokens: the names that it defines, then those of errors, then
+    files, then the most frequent names. Names in the prompt (`visible`), local names, and names that contain one
+    another are left out. `cache` keeps the names of blocks.
     """
     room = int(limit * _PER_TOKEN)
     seen: set[str] = set(visible)
@@ -205,7 +205,7 @@ def with_names(
 
 
 def _names(scores: Mapping[str, int], about: str, seen: Collection[str], room: int) -> list[str]:
-    """The best names that are not seen, nor in what the exchange is `about`, in so many characters."""
+    """The best names within `room` characters that are neither seen nor part of what the exchange is `about`."""
     names: list[str] = []
     for name, _ in sorted(scores.items(), key=lambda item: (-item[1], item[0])):
         if name in seen or name in about or any(name in better or better in name for better in names):
@@ -218,7 +218,7 @@ def _names(scores: Mapping[str, int], about: str, seen: Collection[str], room: i
 
 
 def _scores(thing: Thing, text_of: TextOf, cache: MutableMapping[Any, NamesOfBlock]) -> Mapping[str, int]:
-    """What the names in an exchange are worth: those that it defines most, then those of an error, then files."""
+    """The scores of the names in an exchange: highest for those it defines, then those of an error, then files."""
     act = thing.fact.act
     scores: Counter[str] = Counter()
     local: frozenset[str] = frozenset()
@@ -238,7 +238,7 @@ def _scores(thing: Thing, text_of: TextOf, cache: MutableMapping[Any, NamesOfBlo
 
 def _names_of_block(row: Row, act: Deed, body: str) -> NamesOfBlock:
     text = argument_text(body, row.ext) if row.kind == "tool_use" else body
-    # What has neither a capital nor an underscore has no hump, which is most words.
+    # Most words have neither a capital nor an underscore, hence no hump.
     candidates = Counter(word for word in _WORD.findall(text) if not word.islower() or "_" in word)
     occurrences = {name: min(count, 4) for name, count in candidates.items() if _HUMP.search(name)}
     marked = Counter(dict.fromkeys(_DEFINED.findall(text), 30))
@@ -246,7 +246,7 @@ def _names_of_block(row: Row, act: Deed, body: str) -> NamesOfBlock:
         marked.update(dict.fromkeys(_FILE.findall(text), 6))
     if row.error:
         marked.update(dict.fromkeys(_WORD.findall(_error_line(text)), 12))
-    # Most texts have no `:=`, for which every word would be tried.
+    # Most texts have no `:=`; without this check, the pattern would be tried at every word.
     local = frozenset(_DECLARED.findall(text)).union(_ASSIGNED.findall(text) if ":=" in text else ())
     return NamesOfBlock(occurrences, marked, local)
 
@@ -266,13 +266,13 @@ def _key(fact: Fact) -> str:
 
 
 def _last_part(fact: Fact) -> str:
-    """What a fact is about: of a path, the last part."""
+    """A fact's object; the last part if it is a path."""
     parts = [part for part in fact.object.split("/") if part] if fact.act in _ON_FILES else []
     return parts[-1] if parts else fact.object
 
 
 def _common(command: str) -> str:
-    """The program of a command and what it was to do: `go test`."""
+    """A command's program and subcommands: `go test`."""
     program, *arguments = clipped(command, 200).split(" ")
     subcommands = list(takewhile(lambda word: word[:1].isalpha() and not set("/.=") & set(word), arguments[:2]))
     return " ".join([program.rpartition("/")[2], *subcommands])
@@ -300,7 +300,7 @@ def _entry(thing: Thing, short: Mapping[str, str]) -> str:
 
 
 def _short_paths(paths: Sequence[str]) -> dict[str, str]:
-    """The last part of each path, with the one before where two would be the same."""
+    """The last part of each path, with the one before it where two would be equal."""
     parts = {path: [part for part in escaped(path, 400).split("/") if part] for path in paths}
     lasts = Counter(names[-1] for names in parts.values() if names)
     return {path: "/".join(names[-1 if lasts[names[-1]] == 1 else -2 :]) for path, names in parts.items() if names}
@@ -313,21 +313,21 @@ def _prose(value: str) -> str:
 
 
 def first_statement(value: str) -> str:
-    """The first line of a summary that says something: no heading, no introduction of a list or of the summary."""
+    """The first line of a summary with content: no heading, no introduction of a list or of the summary itself."""
     lines = (line.strip() for line in value[:_TAIL].split("\n"))
     matches = (_STATEMENT.fullmatch(line) for line in lines if not _OF_ITSELF.search(line))
     return clipped(next((match[1] for match in matches if match), value), _ANSWER)
 
 
 def _error_line(value: str) -> str:
-    """The last line that speaks of an error, else the last line."""
+    """The last line that mentions an error, else the last line."""
     lines = [line for line in _TAG.sub("", value[-_TAIL:]).split("\n") if line.strip()]
     line = next((line for line in reversed(lines) if _FAILING.search(line)), lines[-1] if lines else "")
     return clipped(line, _LINE)
 
 
 def _chosen(digest: Digest, room: int) -> set[tuple[Deed, str]]:
-    """The things that a digest of so many characters has: those of each act in turn, the largest first."""
+    """The things that a digest of `room` characters lists: those of each act in turn, the largest first."""
     queues = {
         act: sorted((key for key in digest.things if key[0] == act), key=lambda key: -digest.things[key].size)
         for act in _ORDER
@@ -349,7 +349,7 @@ def _chosen(digest: Digest, room: int) -> set[tuple[Deed, str]]:
 
 
 def _newest(answers: Sequence[str], room: int) -> list[str]:
-    """The newest answers that fit into so many characters; at least one."""
+    """The newest answers that fit into `room` characters; at least one."""
     count = 1
     while count < len(answers) and sum(map(len, answers[-count - 1 :])) <= room:
         count += 1

@@ -1,7 +1,7 @@
-"""Calls that a prompt shows as calls of an equal tool, that of the agent which goes on: `extra.ctxvc.as` of their rows.
+"""Calls that a prompt shows as calls of an equal tool, of the agent that continues: `extra.ctxvc.as` of their rows.
 
-The body stays what was recorded. A row names the arguments by those of the body whose values they have, and repeats
-only the others.
+The body stays as recorded. A row refers to the body's arguments whose values the new arguments share, and repeats only
+the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EqualCall(NamedTuple):
 
 
 def note(original: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What the row of a call with the `original` arguments notes, for the prompt to show it as one of `tool`."""
+    """The row's note that makes the prompt show a call with the `original` arguments as one of `tool`."""
     sources = {name: _source(value, original) for name, value in arguments.items()}
     return {
         "tool": tool,
@@ -32,12 +32,12 @@ def note(original: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) -
 
 
 def _source(value: Any, original: Mapping[str, Any]) -> str | None:
-    """The first argument with this value, of this type; None if there is none."""
+    """The first argument with this value and type, or None."""
     return next((name for name, item in original.items() if type(item) is type(value) and item == value), None)
 
 
 def tool_of(row: Row) -> str:
-    """The tool by whose name the prompt shows a call."""
+    """The tool name under which the prompt shows a call."""
     match _note(row):
         case {"tool": str(tool)}:
             return tool
@@ -45,7 +45,7 @@ def tool_of(row: Row) -> str:
 
 
 def equal_call(row: Row, body: bytes) -> EqualCall | None:
-    """The call of another tool that stands in a call's place; None where its row has no note, or none that fits."""
+    """The call of another tool that replaces a call; None if its row has no note, or none that fits."""
     own_note = _note(row)
     original = wire.parsed(body, dict) if own_note else None
     match own_note:

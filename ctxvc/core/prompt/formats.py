@@ -1,7 +1,7 @@
 """A prompt as a request of the Messages API.
 
-What is written is in a normal form, and importing it and writing it again gives the same: the API has several
-spellings of one message, and `normalise_anthropic` says which of them we write.
+The output is in a normal form, so that importing it and writing it again gives the same: the API has several spellings
+of one message, and `normalise_anthropic` defines the one we write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a model is given: `pieces` in their order, `system` and `tools` as Messages API values."""
+    """Everything that a model is sent: `pieces` in order, `system` and `tools` as Messages API values."""
 
     pieces: Sequence[Piece]
     system: Any = None
@@ -30,7 +30,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dumps(value: Any) -> bytes:
-    """`value` as JSON for a file, indented; escaped to ASCII where it has a lone surrogate, which UTF-8 cannot hold."""
+    """`value` as JSON for a file, indented; escaped to ASCII if it has a lone surrogate, which UTF-8 cannot encode."""
     try:
         return msgspec.json.format(wire.compact(value), indent=2) + b"\n"
     except msgspec.DecodeError:
@@ -38,10 +38,10 @@ def dumps(value: Any) -> bytes:
 
 
 def anthropic(prompt: Prompt) -> dict[str, Any]:
-    """The body of a Messages API request, less `max_tokens`, its messages in the form of `normalise_anthropic`.
+    """The body of a Messages API request without `max_tokens`, its messages in the form of `normalise_anthropic`.
 
-    It is valid where the prompt is, and left out is what only OpenAI's form has: tools that are no functions, content
-    parts that the Messages API does not know, and reasoning, which no signature vouches for.
+    It is valid if the prompt is. It omits what only OpenAI's form has: tools that are not functions, content parts that
+    the Messages API does not know, and reasoning, which no signature vouches for.
     """
     request = {
         "model": prompt.model,
@@ -53,12 +53,12 @@ def anthropic(prompt: Prompt) -> dict[str, Any]:
 
 
 def normalise_anthropic(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of the Messages API as `anthropic` writes them. What it changes means the same to the API:
+    """Messages of the Messages API as `anthropic` writes them. The changes mean the same to the API:
 
-    - Content, also a result's, is a list; a string is a block of text in it.
-    - Empty texts are absent, and so is content with nothing in it; text of white space only stays.
-    - Neighbours of one role are one message, in which the results come first.
-    - `cache_control` is absent, and so is an `is_error` that is not true.
+    - Content, including a result's, is a list; a string becomes a block of text in it.
+    - Empty texts are removed, and so is empty content; text of white space only stays.
+    - Neighbours of one role are merged into one message, in which the results come first.
+    - `cache_control` is removed, and so is an `is_error` that is not true.
     """
     return _messages(
         (message["role"], block) for message in messages for block in _normal_blocks(_listed(message.get("content")))
@@ -66,7 +66,7 @@ def normalise_anthropic(messages: Iterable[dict[str, Any]]) -> list[dict[str, An
 
 
 def content(piece: Piece) -> list[dict[str, Any]]:
-    """The blocks of a message's content that a piece becomes in `anthropic`: one or none, and one more for its tag."""
+    """The content blocks of a piece in `anthropic`: one or none, and one more for its tag."""
     blocks = list(_normal_blocks(_blocks(piece)))
     if not piece.tag or not blocks:
         return blocks
@@ -77,7 +77,7 @@ def content(piece: Piece) -> list[dict[str, Any]]:
 
 
 def by_message(content: Iterable[tuple[str, T]], later: Callable[[T], bool]) -> Iterator[tuple[str, list[T]]]:
-    """Content by message, where each piece of it comes with its role: neighbours of one role, `later` ones last."""
+    """Content grouped by message: neighbours of one role, with `later` pieces last. Each piece comes with its role."""
     for role, group in groupby(content, itemgetter(0)):
         yield role, sorted(map(itemgetter(1), group), key=later)
 
@@ -91,7 +91,7 @@ def _normal_blocks(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _blocks(piece: Piece) -> Iterator[dict[str, Any]]:
-    """The block of a piece, less what only OpenAI's form has; none if that is all of it."""
+    """The block of a piece without what only OpenAI's form has; none if that is all of it."""
     if "openai" not in piece.extra:
         yield block_of(piece)
     elif piece.kind == "tool_result":
@@ -142,12 +142,12 @@ def _is_empty(block: Any) -> bool:
 
 
 def is_no_result(block: dict[str, Any]) -> bool:
-    """Whether the block comes behind the results of calls, which lead their message."""
+    """Whether the block follows the results of calls, which come first in their message."""
     return block.get("type") != "tool_result"
 
 
 def unmarked(value: Any) -> Any:
-    """`value`, or each item of it, without its cache mark: marks belong to a request, not to what it says."""
+    """`value`, or each item of it, without its cache mark: marks belong to a request, not to its content."""
     if isinstance(value, list):
         return [unmarked(item) for item in value]
     if isinstance(value, dict):
@@ -156,7 +156,7 @@ def unmarked(value: Any) -> Any:
 
 
 def has_place(item: Any) -> bool:
-    """Whether an item of a result is in every form: a text, or a picture that is no file at the provider's."""
+    """Whether an item of a result exists in every form: a text, or an image that is not a file at the provider's."""
     match item:
         case {"type": "image", "source": {"type": "base64", "media_type": str(), "data": str()}}:
             return True

@@ -1,6 +1,6 @@
-"""Values of a JSON text by their path, as in `items[0].name`; `items[].name` gives that of every item.
+"""Values of a JSON text by path, as in `items[0].name`; `items[].name` selects that of every item.
 
-Each value keeps its own spelling: a number is not read, so that none loses a digit.
+Each value keeps its own spelling: numbers are not parsed, so that none loses a digit.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ctxvc.errors import BadInput
 Step = str | int | None
 #: A key, an index from the beginning or the end, or all items (None).
 _STEP = re.compile(r'\.?([^\s.\[\]"]+)|\[(-?[0-9]{1,9})?\]|\[("(?:[^"\\]|\\.)*")\]')
-#: Keys that an error names, and characters of a path.
+#: The most keys that an error names, and the most characters of a path.
 _NAMED, _LONGEST = 8, 1_000
 
 
 def steps(path: str) -> Sequence[Step]:
-    """The steps of a path. Raises: BadInput."""
+    """The steps of a path. Raises: BadInput if it is invalid."""
     way: list[Step] = []
     at = 0
     while at < len(path):
@@ -37,9 +37,9 @@ def steps(path: str) -> Sequence[Step]:
 
 
 def values(text: str, path: str) -> str:
-    """The value at `path`: a string as its text, any other as JSON, indented; of several, each as JSON on a line.
+    """The value at `path`: a string as its text, any other as indented JSON; several values as JSON, one per line.
 
-    Raises: BadInput if the text is no JSON, or the path leads nowhere.
+    Raises: BadInput if the text is not JSON, or there is nothing at the path.
     """
     way = steps(path)
     try:

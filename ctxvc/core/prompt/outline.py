@@ -1,7 +1,8 @@
-"""From a ledger to the content of a prompt. Judged on rows alone; bodies are read only for what stands in it.
+"""From a ledger to the content of a prompt. Rows alone decide it; bodies are read only for what the prompt contains.
 
-Whatever left, in whatever order, the outline is valid for the Messages API: each call is answered in the next message,
-once, results lead it, and no result stands without its call (reference: the Messages API's rules on tool use).
+Whatever left, in whatever order, the outline is valid for the Messages API: each call is answered exactly once, in the
+next message, results come first in it, and no result appears without its call (reference: the Messages API's rules on
+tool use).
 """
 
 from __future__ import annotations
@@ -40,19 +41,19 @@ __all__ = [
     "tag_of",
 ]
 
-#: What a masked body still shows at its head and at its tail, in characters.
+#: Characters that a masked body still shows at its head, and at its tail.
 MASK_SHOWN = 400
 
 Show = Literal["body", "mask", "text"]
-#: Kinds that stand in the prompt whole or not at all: half of one would be something else, or nothing.
+#: Kinds that are in the prompt whole or not at all, because a part of one would be invalid or mean something else.
 _WHOLE = frozenset({"thinking", "image", "document", "other"})
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
     """One content block of the prompt: a row's body, its masked body, or a text of ours in its place.
 
-    `role` and `kind` are those that it has here: a result whose call is gone stands as user text. `row` is the block
-    it comes from, `group` the group whose stub it is.
+    `role` and `kind` apply to the prompt: a result without its call becomes user text. `row` is the block that the slot
+    comes from, `group` the group whose stub it is.
     """
 
     row: Row
@@ -67,7 +68,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
 class Bodies(msgspec.Struct, frozen=True):
     """Readers of bodies: `body(row)` and, for siblings, `file(row, suffix)`.
 
-    `cache` keeps the parts of the newest prompt made from them, which the next mostly repeats (`request`).
+    `cache` keeps the parts of the newest prompt, most of which the next prompt repeats (`request`).
     """
 
     body: Callable[[Row], bytes]
@@ -76,18 +77,18 @@ class Bodies(msgspec.Struct, frozen=True):
 
 
 def outline(ledger: Ledger) -> tuple[Slot, ...]:
-    """What stands in the prompt, in order."""
+    """The slots of the prompt, in order."""
     return ledger.derived(_outline)
 
 
-#: Outlines whose beginnings are kept: that of the prompt, and those of plans and cuts which are only weighed.
+#: How many outlines' beginnings are kept: those of the prompt, and of plans and cuts under consideration.
 _KEPT = 6
 
 
 class _Settled(msgspec.Struct, frozen=True):
-    """The part of an outline that what is appended to its ledger does not change: the slots of all before block `end`.
+    """The part of an outline that appending to its ledger does not change: the slots of all blocks before block `end`.
 
-    `renamed` are the ids that calls there go by which are not their own.
+    `renamed` are the ids given to calls in this part whose own ids were taken.
     """
 
     ledger: Ledger
@@ -97,7 +98,7 @@ class _Settled(msgspec.Struct, frozen=True):
 
 
 def _outline(ledger: Ledger) -> tuple[Slot, ...]:
-    """The outline, of which that of an earlier ledger is taken over as far as it is settled and stands here too."""
+    """The outline; reuses the settled part of an earlier ledger's outline if it is valid here too."""
     beginnings: list[_Settled] = ledger.cache_of(_outline).setdefault("newest first", [])
     for place, settled in enumerate(beginnings):
         rest = _behind(settled, ledger)
@@ -115,7 +116,7 @@ def _outline(ledger: Ledger) -> tuple[Slot, ...]:
 
 
 def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
-    """The unsettled rest; None if `head` is not part of the ledger, or something after it reaches into it."""
+    """The unsettled rest; None if `head` is not part of the ledger, or something after it changes it."""
     was, segment = head.ledger, segment_of(head.end)
     if ledger.meta.cuts != was.meta.cuts or ledger.meta.render != was.meta.render or ledger.groups != was.groups:
         return None
@@ -139,9 +140,9 @@ def _behind(head: _Settled, ledger: Ledger) -> Ledger | None:
 
 
 def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ...]) -> _Settled:
-    """The settled part of an outline: all before its newest reply, if that answers to something.
+    """The settled part of an outline: all slots before its newest reply, if that follows another role's message.
 
-    Calls before that have their answers by then, or get them by an id that is known.
+    By then, calls before it have their answers, or get them by an id that is known.
     """
     neighbours = pairwise(rest.backwards())
     begins = (row for row, before in neighbours if row.role == "assistant" and before.role != "assistant")
@@ -150,19 +151,19 @@ def _settled(head: _Settled, ledger: Ledger, rest: Ledger, slots: tuple[Slot, ..
         return head
     split = next((place for place, slot in enumerate(slots) if slot.row.number >= end), len(slots))
     if any(slot.row.number < end for slot in slots[split:]):
-        return head  # a stub of what comes later stands before some of it
+        return head  # a stub of a later block comes before part of the rest
     renamed = {slot.call for slot in slots[:split] if slot.kind in PAIRED and slot.call != slot.row.call}
     return _Settled(ledger, end, (*head.slots, *slots[:split]), head.renamed | renamed)
 
 
 class _SlotCache:
-    """Slots that were made of others: the same are the same objects, by which what follows from them can be kept."""
+    """Slots derived from others: equal parts give the same object, so that what is computed from it can be reused."""
 
     def __init__(self) -> None:
         self._slots: dict[tuple[str, str], tuple[tuple[object, ...], Slot]] = {}
 
     def slot(self, form: str, block: str, parts: tuple[object, ...], make: Callable[[], Slot]) -> Slot:
-        """The slot in this form of a block; made anew where `parts` are not the objects of the last time."""
+        """The block's slot in this form; made anew unless `parts` are the same objects as last time."""
         entry = self._slots.get((form, block))
         if entry is None or any(map(is_not, entry[0], parts)):
             entry = self._slots[form, block] = parts, make()
@@ -171,21 +172,21 @@ class _SlotCache:
 
 def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
     places = _places(ledger, cache)
-    visible: dict[str, Slot] = {}  # what a row shows, as if calls and results did not depend on each other
-    stubs: set[str] = set()  # groups whose stub stands before
+    visible: dict[str, Slot] = {}  # what a row shows if calls and results did not depend on each other
+    stubs: set[str] = set()  # groups whose stub has been placed
     for place in places:
         if place.slot is not None and place.group not in stubs:
             visible[place.row.id] = place.slot
             if place.group:
                 stubs.add(place.group)
-    # Nearly all of a long ledger is absent: only rows that share a call with one that is shown are looked at again.
+    # Nearly all of a long ledger is absent: only rows that share a call with a visible one are examined again.
     asked_for = {slot.call for slot in visible.values() if slot.kind == "tool_use"}
     paired = calls_and_results(ledger, asked_for)
     results = results_of(paired)
     renamed = _renamed(paired)
     answers = {result.id for call, result in results.items() if _stands(call, visible)}
     slots: list[Slot] = []
-    open_calls: list[Slot] = []  # calls of the assistant message in the making
+    open_calls: list[Slot] = []  # calls of the current assistant message
     for place in places:
         row = place.row
         if open_calls and row.role != "assistant":
@@ -193,7 +194,7 @@ def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
             open_calls = []
         slot = visible.get(row.id)
         if slot is None or row.id in answers:
-            continue  # an answer is given right behind its call
+            continue  # an answer comes directly after its call
         if slot.show != "text" and row.kind == "tool_use":
             if row.id in renamed:
                 slot = msgspec.structs.replace(slot, call=renamed[row.id])
@@ -206,14 +207,14 @@ def _whole(ledger: Ledger, cache: _SlotCache) -> tuple[Slot, ...]:
 
 
 def _in_users_voice(slots: list[Slot], cache: _SlotCache) -> list[Slot]:
-    """The slots with each stub that is not a user's text at the end of the user's text before it, else before all.
+    """The slots with each stub in another role moved to the end of the preceding user text, or to the very front.
 
-    A model imitates what it reads in its own voice. Where a stub stands is a rule of rendering 2 (docs/format.md).
+    A model imitates what it reads in its own voice. The position of stubs is a rule of rendering 2 (docs/format.md).
     """
     if all(slot.show != "text" or slot.role == "user" for slot in slots):
         return slots
     ordered: list[Slot] = []
-    end = 0  # behind the newest user's text
+    end = 0  # the position after the newest user text
     for slot in slots:
         if slot.show == "text" and slot.role != "user":
             ordered.insert(end, cache.slot("the user's", slot.row.id, (slot,), partial(_without_call, slot)))
@@ -225,23 +226,23 @@ def _in_users_voice(slots: list[Slot], cache: _SlotCache) -> list[Slot]:
 
 
 def pieces(slots: Iterable[Slot], bodies: Bodies, render: int = 1) -> list[Piece]:
-    """The slots with their bytes: as they are sent by this version of rendering; by 1 without tags, as for others."""
+    """The slots with their bytes, as this version of rendering sends them; version 1 has no tags."""
     return [_piece(slot, bodies, render) for slot in slots]
 
 
 def tag_of(slot: Slot) -> str:
-    """The tag that stands behind a slot in a prompt of ours; empty for none."""
+    """The tag that follows a slot in our prompts; empty for none."""
     return slot.row.tag if slot.show == "body" else ""
 
 
 def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
-    """The rows in the order of the ledger, but for summaries that a host put before a kept tail."""
+    """The rows in the ledger's order, except for summaries that a host put before a kept tail."""
     moves = _moves(ledger)
     if not moves:
         return rows
     by_id = {row.id: row for row in rows}
-    ahead: dict[str, list[str]] = {}  # block → the blocks of summaries that stand before it
-    moved: dict[str, str] = {}  # such a block → the one that it stands before
+    ahead: dict[str, list[str]] = {}  # block → the blocks of summaries that come before it
+    moved: dict[str, str] = {}  # block of a summary → the block that it comes before
     for summary, before in moves:
         if before in by_id:
             place = moved.get(before, before)
@@ -255,19 +256,19 @@ def in_prompt_order(ledger: Ledger, rows: list[Row]) -> list[Row]:
 
 
 def has_moved(ledger: Ledger) -> bool:
-    """Whether the prompt has another order than the ledger."""
+    """Whether the order of the prompt differs from the ledger's."""
     return bool(_moves(ledger))
 
 
 def _moves(ledger: Ledger) -> list[tuple[tuple[str, ...], str]]:
-    """The summaries that stand elsewhere than where they were recorded: their blocks, and the block that follows."""
+    """The summaries that are not where they were recorded: their blocks, and the block that follows."""
     return [(group.summary, group.before) for group in ledger.groups.values() if group.before]
 
 
 class _Place(NamedTuple):
-    """A row that shows something, or nothing (`slot` is None) where that ends a reply with calls.
+    """A row that shows something, or one without a slot that ends a reply with calls.
 
-    `group` is the group whose stub it shows, if no row before it does.
+    `group` is the group whose stub it shows, if no earlier row does.
     """
 
     row: Row
@@ -276,7 +277,7 @@ class _Place(NamedTuple):
 
 
 def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
-    """The rows that may show something, in prompt order. Of segments that are as before mostly the same objects."""
+    """The rows that may show something, in prompt order; for unchanged segments mostly the same objects as before."""
     names_of_groups = frozenset[str]().union(*ledger.by_segment(_groups_in))
     outer = {name: ledger.groups.get(outermost(ledger.groups, name)) for name in names_of_groups}
     around = [tuple(map(outer.get, names)) for names in ledger.by_segment(_groups_in)]
@@ -302,7 +303,7 @@ def _places(ledger: Ledger, cache: _SlotCache) -> list[_Place]:
 
 
 class _SegmentPlaces(NamedTuple):
-    """The places of a segment, and what decides them: its rows alone, the groups around them, the cuts if they may."""
+    """A segment's places and what decides them: its rows' own slots, the groups around them, any cuts that matter."""
 
     slots: list[Slot]
     groups: tuple[Group | None, ...]
@@ -313,10 +314,10 @@ class _SegmentPlaces(NamedTuple):
 def _places_of(
     ledger: Ledger, slots: Iterable[Slot], outer: Mapping[str, Group | None], cache: _SlotCache
 ) -> list[_Place]:
-    """The places of rows that each would show this if they stood alone."""
+    """The places of rows; `slots` are what each would show on its own."""
     places: list[_Place] = []
-    silent: set[str] = set()  # groups whose stub has been told, or that have none
-    calls = True  # whether calls of a reply may stand before this
+    silent: set[str] = set()  # groups without a stub, or whose stub has been placed
+    calls = True  # whether calls of a reply may precede this row
     for slot in slots:
         row, group = slot.row, None
         stands: Slot | None = slot
@@ -340,14 +341,14 @@ def _groups_in(rows: tuple[Row, ...]) -> set[str]:
 
 
 def _alone(rows: tuple[Row, ...]) -> list[Slot]:
-    """Of neighbours in the ledger whose groups are all there, the rows that may show something (`_each_alone`).
+    """The rows of one segment that may show something, provided that all their groups exist (`_each_alone`).
 
-    Of a group's rows the first that no cut takes speaks for all. Of others, that is kept which ends a reply with calls
-    that stand: of this segment, or maybe of the one before.
+    The first row of a group that no cut removes represents the whole group. Of the other silent rows, those are kept
+    that end a reply with calls, in this segment or possibly in the one before.
     """
     places: list[Slot] = []
     placed_groups: set[str] = set()
-    calls = True  # whether calls of a reply may stand before this
+    calls = True  # whether calls of a reply may precede this row
     for slot in _each_alone(rows):
         row = slot.row
         silent = slot.show == "text" and (
@@ -362,7 +363,7 @@ def _alone(rows: tuple[Row, ...]) -> list[Slot]:
 
 
 def _each_alone(rows: Iterable[Row]) -> list[Slot]:
-    """Each row's slot regardless of other rows, groups and cuts: of an absent one its stub, or no text."""
+    """Each row's slot regardless of other rows, groups and cuts; for an absent row its stub, or empty text."""
     return [
         Slot(row, "mask" if row.state == "masked" else "body", row.role, row.kind, call=row.call)
         if row.state in PRESENT
@@ -372,7 +373,7 @@ def _each_alone(rows: Iterable[Row]) -> list[Slot]:
 
 
 def _renamed(rows: Iterable[Row]) -> dict[str, str]:
-    """A call's block → the id that it goes by, where an earlier call has its own."""
+    """A call's block → the id it gets because an earlier call has its own."""
     taken: set[str] = set()
     renamed: dict[str, str] = {}
     for row in rows:
@@ -391,7 +392,7 @@ def _stands(call: str, visible: Mapping[str, Slot]) -> bool:
 def _answers(
     calls: Iterable[Slot], results: Mapping[str, Row], visible: Mapping[str, Slot], cache: _SlotCache
 ) -> list[Slot]:
-    """The slots behind the calls of a reply, in their order; where a host sent all of them in another, in that one."""
+    """The slots that answer a reply's calls, in the calls' order, or in the host's order if it sent all of them."""
     answers = [_answer(call, results.get(call.row.id), visible, cache) for call in calls]
     if all(wire.own_metadata(answer.row.extra).get("sent") is True for answer in answers):
         answers.sort(key=lambda answer: answer.row.number)
@@ -399,7 +400,7 @@ def _answers(
 
 
 def _answer(call: Slot, result: Row | None, visible: Mapping[str, Slot], cache: _SlotCache) -> Slot:
-    """The slot behind a call: its result, or what stands for it."""
+    """The slot that answers a call: its result, or a text in its place."""
     if result is None:
         return Slot(call.row, "text", "user", "tool_result", "", call.call)
     slot = visible.get(result.id)
@@ -416,7 +417,7 @@ def _short_answer(result: Row, call: str) -> Slot:
 
 
 def _without_call(slot: Slot) -> Slot:
-    """A result whose call is not in the prompt, as ordinary text: the API would refuse it as a result."""
+    """A result whose call is not in the prompt, as user text: the API would reject it as a result."""
     return msgspec.structs.replace(slot, kind="user", role="user", call="")
 
 
@@ -482,7 +483,7 @@ def _masked(body: bytes, row: Row, render: int) -> str:
 
 
 def plain_text(body: bytes, extra: Mapping[str, Any]) -> str:
-    """The text of a result; images and documents in it are only named."""
+    """The text of a result; images and documents appear by kind only."""
     items = wire.items(body, extra)
     return text.decode(body) if items is None else "\n".join(map(_item_text, items))
 
@@ -491,8 +492,8 @@ def _item_text(item: Any) -> str:
     match item:
         case str():
             return item
-        case {"text": str(words)}:
-            return words
+        case {"text": str(value)}:
+            return value
         case {"type": "image" | "document" as kind}:
             return f"[{kind}]"
     return text.decode(wire.compact(item))

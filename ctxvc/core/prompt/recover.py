@@ -1,7 +1,7 @@
-"""Recovery: what left the prompt is read out, as much of it at a time as there is room for, and nothing of it is lost.
+"""Recovery: reads out what left the prompt, in parts that fit the available room, without losing anything.
 
-A part says in its first line what it holds, of how much, and which call gives the next part. All parts behind each
-other, without their first lines, are the text.
+The first line of a part states what it contains, of how much, and which call returns the next part. The parts joined
+without their first lines are the text.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ import msgspec
 from ctxvc.core import display as text
 from ctxvc.core import patterns
 from ctxvc.core.ledger import wire
-from ctxvc.core.ledger.ledger import Group, Ledger, Row
+from ctxvc.core.ledger.ledger import Group, Ledger, Row, blocks_of
 from ctxvc.core.prompt import json_path, stub
 from ctxvc.errors import BadInput, Phrase, Refused, render
 from ctxvc.phrases import PYTHON
 
 Measure = Literal["lines", "characters", "matches"]
-#: From one number to another, both counted from 1 and within; None is the end.
+#: First and last number, both counted from 1 and inclusive; None is the end.
 Range = tuple[int, int | None]
 Count = Callable[[str], int]
 
-#: Characters that are shown of a line that matches, and of a member of a group.
+#: Characters shown of a matching line, and of a member of a group.
 SHOWN = 300
-#: Of the room, what a part fills at least where there is more: so a few counts are enough to find its end.
+#: The share of the room that a part fills at least if there is more text; finding its end then takes few counts.
 _FULL = 0.9
 _RANGE = re.compile(r"([0-9]{0,15})(:?)([0-9]{0,15})")
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a block's text, behind a line that says what it is.
+    """A part of a block's text, after a line that describes it.
 
-    It holds the `unit`s numbered `first` to `last` of `total`: lines or characters of the whole text, or the lines that
-    match, which are counted within what was asked for. `amount` says so in words, and `remarks` what else a reader
-    must know. `tokens` are those of `text`. `complete` says that nothing that was asked for is missing; where something
-    is, `call` and `next` are the call for it. `header`, `next` and `text` are for a Python program; a surface renders
-    `heading` and `call` by its own table.
+    It contains the `unit`s numbered `first` to `last` of `total`: lines or characters of the whole text, or matching
+    lines, which are counted within the requested range. `amount` states that in prose, and `remarks` what else a reader
+    must know. `tokens` counts `text`. `complete` is true if nothing that was requested is missing; otherwise `call` and
+    `next` are the call for the rest. `header`, `next` and `text` are for Python programs; a surface renders `heading`
+    and `call` with its own table.
     """
 
     handle: str
@@ -70,16 +70,16 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.header}\n{self.content}"
 
     def heading(self, table: dict[str, str]) -> str:
-        """The first line, in the words of a surface."""
+        """The first line, in the phrases of a surface."""
         return _heading(self.handle, self.amount, self.remarks, self.call, table)
 
 
 class NoRoom(Refused):
-    """A reading may take fewer tokens than its heading alone."""
+    """The limit of a reading is below the tokens of its heading."""
 
 
 def span(value: str) -> Range:
-    """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput."""
+    """The range that `41:80`, `41:`, `:80` or `41` names. Raises: BadInput if it is none."""
     match = _RANGE.fullmatch(value)
     if not match or not (match[1] or match[3]):
         raise BadInput(f"{value[:40]!r} is not a range", hint="as in 41:80, 41: or :80, counted from 1")
@@ -89,7 +89,7 @@ def span(value: str) -> Range:
 
 
 def readable(row: Row, body: bytes) -> str:
-    """The text of a body: of a result of several parts all their texts, with images by their names. Never fails."""
+    """The text of a body; for a result of several parts all their texts, with images by name. Never fails."""
     items = wire.items(body, row.extra) if row.kind == "tool_result" else None
     return text.decode(body) if items is None else "\n".join(_item(row, item) for item in items)
 
@@ -107,13 +107,14 @@ def recovered(
     count: Count,
     address: str = "",
 ) -> Recovered:
-    """As much of a block as `most` tokens hold, from the beginning of what is asked for on.
+    """As much of a block as fits into `most` tokens, from the beginning of the requested range.
 
-    Whole lines; where one alone is too long, characters of it. `path` takes the value there of a text that is JSON, and
-    lines and characters are counted within it. With `grep` only lines that match, with their numbers;
-    `until` gives the pattern for it an end. `address` is what the block is called in calls, by default its id.
-    Raises: BadInput for a range or pattern that makes no sense, Slow if it takes too long, Refused where `most`
-    leaves no room for anything.
+    Returns whole lines, or characters if a single line is too long. `path` selects the value there if the text is JSON;
+    lines and characters are then counted within that value. With `grep`, only matching lines, with their numbers;
+    `until` returns the pattern with a time limit. `address` is the block's name in calls, by default its id.
+
+    Raises: BadInput for an invalid range or pattern, Slow if matching takes too long, Refused if `most` leaves no room
+    for any text.
     """
     address = address or row.id
     if row.kind in ("image", "document") and row.ext != "json":
@@ -136,16 +137,16 @@ def recovered(
 def members(
     group: Group, ledger: Ledger, *, tokens: Callable[[Row], int], most: int, count: Count, lines: Range | None = None
 ) -> Recovered:
-    """A group's members, a line each: id, kind, tokens and index text; of a group within it, the call that lists it.
+    """A group's members, a line each: id, kind, tokens and index text; for a group in it, the call that lists it.
 
-    Raises: BadInput, Refused as `recovered` does.
+    Raises: BadInput and Refused as `recovered` does.
     """
     listed = "\n".join(_member(member, ledger, tokens) for member in group.members)
     return _Reader(group.id, group.id, listed, (), most, count).lines(lines)
 
 
 class _Reader(msgspec.Struct, frozen=True):
-    """A text that parts are taken of, each of at most `most` tokens. `remarks` stand in every header."""
+    """A text that is read in parts of at most `most` tokens. Every header has the `remarks`."""
 
     handle: str
     address: str | Phrase
@@ -155,7 +156,7 @@ class _Reader(msgspec.Struct, frozen=True):
     count: Count
 
     def lines(self, requested: Range | None) -> Recovered:
-        """Whole lines, or characters of the first where it does not fit."""
+        """Whole lines, or characters of the first line if it does not fit."""
         total = self._lines()
         first, last = _within(requested, total, "line", self.handle)
         start, stop = self._offset(first), self._offset(last + 1)
@@ -166,7 +167,7 @@ class _Reader(msgspec.Struct, frozen=True):
         return self._as_characters(start, end, stop, open=not requested or requested[1] is None)
 
     def characters(self, requested: Range) -> Recovered:
-        """Characters; where what is asked for is open, only whole lines once the line that it begins in is over."""
+        """Characters; an open range ends at a line break if one is within reach."""
         first, last = _within(requested, len(self.text), "character", self.handle)
         start, stop = first - 1, last
         end = self._reach(start, stop)
@@ -175,12 +176,12 @@ class _Reader(msgspec.Struct, frozen=True):
         return self._as_characters(start, end, stop, open=requested[1] is None)
 
     def matches(self, pattern: patterns.Pattern, requested: Range | None) -> Recovered:
-        """The lines that match, each with its number, a long one in part. Raises: Slow."""
+        """The matching lines with their numbers, long ones shortened. Raises: Slow."""
         total = self._lines()
         first, last = _within(requested, total, "line", self.handle)
         matching_lines = pattern.lines(self.text, self._offset(first), self._offset(last + 1))
         budget = room = self._room(quoted := _quoted(pattern.source))
-        quoted_lines: list[tuple[int, str]] = []  # line and what is shown of it; the last one is too much
+        quoted_lines: list[tuple[int, str]] = []  # line number and text; the last may exceed the budget
         while budget >= 0 and (match := next(matching_lines, None)):
             quoted_lines.append((match.line, f"{match.line}: {around(self.text, match)}\n"))
             budget -= self.count(quoted_lines[-1][1]) + 1
@@ -200,7 +201,7 @@ class _Reader(msgspec.Struct, frozen=True):
     # --- parts
 
     def _as_lines(self, first: int, start: int, end: int, stop: int, requested: Range | None) -> Recovered:
-        """The lines from `start` to `end`; fewer where the header takes more room than was thought."""
+        """The lines from `start` to `end`; fewer if the header takes more room than estimated."""
         total = self._lines()
         while True:
             part = self.text[start:end]
@@ -216,7 +217,7 @@ class _Reader(msgspec.Struct, frozen=True):
             end = shorter
 
     def _as_characters(self, start: int, end: int, stop: int, *, open: bool) -> Recovered:
-        """The characters from `start` to `end`. Once a line is over, the call for the rest asks for lines again."""
+        """The characters from `start` to `end`. If they end with a line, the call for the rest is in lines again."""
         line = self.text.count("\n", 0, start) + 1
         while True:
             part = self.text[start:end]
@@ -255,14 +256,14 @@ class _Reader(msgspec.Struct, frozen=True):
     # --- room
 
     def _room(self, pattern: str = "") -> int:
-        """Tokens that are left for text beside the longest header there can be."""
+        """Tokens left for text beside the longest possible header."""
         size = len(self.text)
         amount, end = f"characters {size}-{size} of {size}, from line {size} on", f"{size}:{size}"
         call = self._rest_of_matches(pattern, end) if pattern else self._rest_of_characters(end)
         return self.most - self.count(self._header(amount, call) + "\n")
 
     def _reach(self, start: int, stop: int) -> int:
-        """The end of about as much text from `start` on as there is room for. A guess is counted and corrected."""
+        """The end of about as much text from `start` as there is room for: an estimate, counted and corrected."""
         room = self._room()
         if start == stop:
             return stop
@@ -282,7 +283,7 @@ class _Reader(msgspec.Struct, frozen=True):
             else:
                 breaks = end
                 size = (end - start) * room // tokens
-            # Where the text is denser in one place than in another, only halving is sure to come to an end.
+            # Where the text's density varies, only halving is sure to terminate.
             if breaks <= stop and (by_half or not fits < start + size < breaks):
                 size = (fits + breaks) // 2 - start
             by_half = not by_half
@@ -302,7 +303,7 @@ class _Reader(msgspec.Struct, frozen=True):
         return self.text.count("\n") + (self.text != "" and not self.text.endswith("\n"))
 
     def _offset(self, line: int) -> int:
-        """The offset of a line; the end of the text for one after the last."""
+        """The offset of a line; the end of the text for a line after the last."""
         at, before, step = 0, 1, 1 << 16
         while at + step < len(self.text) and before + (inside := self.text.count("\n", at, at + step)) < line:
             at, before = at + step, before + inside
@@ -331,7 +332,7 @@ def _checked(requested: Range, source: str = "") -> Range:
 
 
 def _within(requested: Range | None, total: int, unit: str, handle: str) -> tuple[int, int]:
-    """The range that is asked for, closed. Raises: BadInput if it begins behind the end."""
+    """The requested range with both ends. Raises: BadInput if it begins after the end."""
     if requested is None:
         return 1, total
     first, last = _checked(requested)
@@ -361,15 +362,15 @@ def _item(row: Row, item: object) -> str:
     match item:
         case str():
             return item
-        case {"type": "text", "text": str(words)}:
-            return words
+        case {"type": "text", "text": str(value)}:
+            return value
         case {"type": "image" | "document" as kind, "source": {"data": {"file": str(name)}}} if name in row.files:
             return f"[{kind} {row.id}-{name}]"
     return text.decode(wire.compact(item))
 
 
 def around(value: str, match: patterns.Match) -> str:
-    """The line of a match, or what stands around the match in a long one."""
+    """The line of a match; of a long line, the text around the match."""
     if match.end - match.begin <= SHOWN:
         return value[match.begin : match.end]
     first = max(match.begin, min(match.start - SHOWN // 4, match.end - SHOWN))
@@ -388,7 +389,7 @@ def _quoted(source: str) -> str:
 
 def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
     if inner := ledger.groups.get(member):
-        blocks = list(_blocks(inner, ledger))
+        blocks = [row for block in dict.fromkeys(blocks_of(ledger.groups, member)) if (row := _row(block, ledger))]
         size = sum(map(tokens, blocks))
         label = stub.escaped(inner.label, stub.INDEX)
         return f"{inner.id}  group of {len(blocks)} blocks, {size:,} tokens: {label}; recover {inner.id}"
@@ -396,22 +397,9 @@ def _member(member: str, ledger: Ledger, tokens: Callable[[Row], int]) -> str:
     if row is None:
         return f"{member}  not in this scope"
     tool = f" of {stub.escaped(row.tool, 60)}" if row.tool else ""
-    return f"{row.handle}  {row.kind}{tool}, {tokens(row):,} tokens: {_index(row)}"
-
-
-def _blocks(group: Group, ledger: Ledger) -> list[Row]:
-    """The blocks in a group and in the groups within it, each once."""
-    blocks: dict[str, Row] = {}
-    waiting, seen = [group.id], {group.id}
-    while waiting:
-        for member in ledger.groups[waiting.pop()].members:
-            if member in ledger.groups:
-                if member not in seen:
-                    seen.add(member)
-                    waiting.append(member)
-            elif row := _row(member, ledger):
-                blocks[row.id] = row
-    return list(blocks.values())
+    index = stub.index(row)
+    description = stub.escaped(index, SHOWN) if index else stub.escaped(row.label, stub.INDEX)
+    return f"{row.handle}  {row.kind}{tool}, {tokens(row):,} tokens: {description}"
 
 
 def _row(member: str, ledger: Ledger) -> Row | None:
@@ -419,10 +407,3 @@ def _row(member: str, ledger: Ledger) -> Row | None:
         return ledger.get(member)
     except ValueError:
         return None  # a damaged list of members
-
-
-def _index(row: Row) -> str:
-    """The index text of a block's own stub, else its label."""
-    if index := stub.index(row):
-        return stub.escaped(index, SHOWN)
-    return stub.escaped(row.label, stub.INDEX)

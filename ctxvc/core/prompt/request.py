@@ -20,24 +20,24 @@ from ctxvc.core.prompt import formats
 from ctxvc.core.prompt.outline import Bodies, Piece, Slot, outline, pieces
 from ctxvc.core.prompt.sanitise import alone, independent, together
 
-#: Cache breakpoints that the Messages API takes in one request.
+#: Cache breakpoints that the Messages API accepts in one request.
 BREAKPOINTS = 4
 _MARK = {"type": "ephemeral"}
 #: Blocks that may not carry a breakpoint.
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
-#: What the canonical JSON of a prompt begins with.
+#: The beginning of a prompt's canonical JSON.
 _BEGINNING = b'{"messages":['
-#: Newest messages that the next prompt may have otherwise: they are hashed anew.
+#: The number of newest messages that may change in the next prompt and are hashed anew.
 _UNSETTLED = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt as the Messages API takes it. `last` is the newest block that it holds, empty for none.
+    """A prompt in the form of the Messages API. `last` is its newest block, empty for none.
 
-    `label` is `exact` for what we send ourselves, `reconstructed` for what was put together from a recording.
-    `system` and `tools` are as they were given to the session; `messages` are valid whatever left the prompt.
-    `known` is the digest, and `written` each message as canonical JSON, where whoever made the request knows them.
+    `label` is `exact` for what we send ourselves, `reconstructed` for what was assembled from a recording. `system` and
+    `tools` are those of the session; `messages` are valid whatever left the prompt. `known` is the digest, and
+    `written` each message as canonical JSON, if the maker of the request knows them.
     """
 
     model: str
@@ -55,16 +55,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.known or hashlib.sha256(canonical(self.body())).hexdigest()
 
     def body(self, *, marked: bool = False) -> dict[str, Any]:
-        """`system`, `tools` and `messages` for a call, those that there are; `marked` with cache breakpoints."""
+        """The non-empty ones of `system`, `tools` and `messages` for a call; `marked` with cache breakpoints."""
         body = {"system": self.system, "tools": list(self.tools), "messages": self.messages}
         present = {name: value for name, value in body.items() if value or name == "messages"}
         return _marked(present) if marked else present
 
 
 def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
-    """The request that stands in a ledger. The same ledger gives the same bytes.
+    """The request of a ledger. The same ledger gives the same bytes.
 
-    What the request before it was made of is taken from `bodies.cache`, where it stands in this one too.
+    Whatever it shares with the previous request is reused from `bodies.cache`.
     """
     prompt = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
     encoded = {name: _encodable(value) for name, value in prompt.items()}
@@ -75,7 +75,7 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
         model=ledger.meta.model,
         system=encoded["system"][0] if "system" in encoded else None,
         tools=tuple(encoded["tools"][0]) if "tools" in encoded else (),
-        # Whoever gets the request may do with it what they like: the blocks that are kept are not in it.
+        # Callers may modify the request, so it does not contain the cached blocks themselves.
         messages=[{"role": message.role, "content": list(map(_copied, message.content))} for message in messages],
         last=last.id if last else "",
         label="reconstructed" if ledger.meta.source else "exact",
@@ -85,9 +85,9 @@ def request(ledger: Ledger, bodies: Bodies, system: Any, tools: Any) -> Request:
 
 
 class _Block(NamedTuple):
-    """A block of a message's content, and as canonical JSON.
+    """A block of a message's content, and its canonical JSON.
 
-    `later` where it may not lead its message, `flat` where it holds neither objects nor arrays.
+    `later` if it may not lead its message, `flat` if it contains neither objects nor arrays.
     """
 
     value: dict[str, Any]
@@ -97,7 +97,7 @@ class _Block(NamedTuple):
 
 
 class _Rendered(NamedTuple):
-    """A piece of the prompt, the blocks that it becomes, and whether it is `sanitise.independent`."""
+    """A piece of the prompt, its blocks, and whether it is `sanitise.independent`."""
 
     piece: Piece
     blocks: list[_Block]
@@ -105,7 +105,7 @@ class _Rendered(NamedTuple):
 
 
 class _RenderedSlot(NamedTuple):
-    """A slot and its rendering without regard to its neighbours; None if it renders to nothing."""
+    """A slot and its rendering regardless of its neighbours; None if it renders to nothing."""
 
     slot: Slot
     rendered: _Rendered | None
@@ -113,9 +113,9 @@ class _RenderedSlot(NamedTuple):
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest prompt that was made of some bodies, for the next, which mostly repeats it.
+    """The newest prompt made from some bodies, most of which the next one repeats.
 
-    `messages` are keyed by the identities of their pieces. `hashed` is the hash of the first `settled` of them.
+    `messages` are keyed by the identities of their pieces. `hashed` is the hash of the messages in `settled`.
     """
 
     render: int = 0
@@ -136,7 +136,7 @@ class _Message(NamedTuple):
 
 
 def _messages(newest: _Newest, ledger: Ledger, bodies: Bodies) -> list[_Message]:
-    """The messages of the prompt. What the newest prompt was made of is made again only where it is another."""
+    """The messages of the prompt. Parts of the newest prompt are made again only if they differ."""
     slots = outline(ledger)
     if newest.render != ledger.meta.render:
         newest.render, newest.slots, newest.rendered_slots, newest.messages = ledger.meta.render, (), [], {}
@@ -197,7 +197,7 @@ def _blocks(piece: Piece) -> Iterator[_Block]:
 
 
 def _copied(block: _Block) -> dict[str, Any]:
-    """The block's value, which shares nothing with it that could be changed."""
+    """The block's value, sharing nothing mutable with it."""
     if block.flat:
         return block.value.copy()
     copied: dict[str, Any] = msgspec.to_builtins(block.value)
@@ -205,7 +205,7 @@ def _copied(block: _Block) -> dict[str, Any]:
 
 
 def _encodable(value: Any) -> tuple[Any, bytes]:
-    """`value` as it can be sent, with U+FFFD for each lone surrogate, which UTF-8 cannot hold; its canonical JSON."""
+    """`value` as sent, with U+FFFD for lone surrogates, which UTF-8 cannot encode; and its canonical JSON."""
     written = canonical(value)
     if b"\\ud" not in written:
         return value, written
@@ -219,9 +219,9 @@ def _quoted(role: str) -> bytes:
 
 
 def _digest(newest: _Newest, messages: Sequence[_Message], fields: Mapping[str, bytes]) -> str:
-    """`Request.digest` of these messages and of the other fields that are given, each as canonical JSON.
+    """`Request.digest` of these messages and the other fields present, each as canonical JSON.
 
-    It goes on from the hash of what the prompt before had too.
+    It continues from the hash of what the previous prompt also had.
     """
     settled, state = newest.settled, newest.hashed.copy()
     if len(settled) > len(messages) or any(map(is_not, settled, messages)):
@@ -237,12 +237,12 @@ def _digest(newest: _Newest, messages: Sequence[_Message], fields: Mapping[str, 
 
 
 def _listed(messages: Sequence[_Message], start: int, end: int) -> bytes:
-    """The items from `start` to `end` of an array of them, with the comma that is before each but the first."""
+    """The items from `start` to `end` of an array of them, each but the first with the comma before it."""
     return b"".join([b"%b%b" % (b"," if at else b"", messages[at].json) for at in range(start, end)])
 
 
 def up_to(ledger: Ledger, last: str) -> Ledger:
-    """`ledger` up to block `last`: the ledger of the call whose reply came next."""
+    """The ledger up to block `last`: that of the call whose reply came next."""
     end = int(last[1:]) if last else 0
     segments = {
         key: rows_kept
@@ -253,28 +253,27 @@ def up_to(ledger: Ledger, last: str) -> Ledger:
 
 
 def frame(system: Any, tools: Any) -> str:
-    """The SHA-256 of what is sent besides the messages, as canonical JSON; of the same system prompt and tools the
-    same."""
+    """The SHA-256 of what is sent besides the messages, as canonical JSON; equal for equal system prompts and tools."""
     sent = formats.anthropic(formats.Prompt(pieces=(), system=system, tools=tools))
     return hashlib.sha256(canonical([sent.get("system"), sent.get("tools")])).hexdigest()
 
 
 def canonical(value: Any) -> bytes:
-    """`value` as docs/format.md writes JSON that is hashed: sorted keys, no white space, UTF-8."""
+    """`value` in docs/format.md's form for JSON that is hashed: sorted keys, no white space, UTF-8."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace")  # which only lone surrogates need
+    return text.encode("utf-8", "backslashreplace")  # only lone surrogates need this
 
 
 def _unsigned(piece: Piece) -> bool:
-    """Whether it is thinking that no provider takes back: recorded without its signature."""
+    """Whether a piece is thinking that no provider takes back: recorded without its signature."""
     return piece.kind == "thinking" and piece.ext != "json" and not piece.extra.get("signature")
 
 
 def _marked(body: dict[str, Any]) -> dict[str, Any]:
-    """`body` with breakpoints: behind tools and system, and behind the last messages, which the next call repeats.
+    """The body with breakpoints: after tools or system, and after the last messages, which the next call repeats.
 
-    A breakpoint looks back over 20 places only, so there is one behind the newest message and one behind the newest
-    user message before it: the call before this one ended there.
+    A breakpoint looks back over only 20 places, so there is one after the newest message and one after the newest user
+    message before it, where the previous call ended.
     """
     messages = list(body["messages"])
     marked = dict(body, messages=messages)
@@ -292,7 +291,7 @@ def _marked(body: dict[str, Any]) -> dict[str, Any]:
     return marked
 
 
-#: Fields of all providers' requests that have a place of their own, or are other ones in each request.
+#: Fields of all providers' requests that are stored elsewhere, or differ in each request.
 _NONE = frozenset(
     {"messages", "input", "contents", "system", "instructions", "systemInstruction", "system_instruction", "tools"}
     | {"metadata", "stream", "previous_response_id", "conversation", "client_metadata"}
@@ -301,7 +300,7 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parameters(body: bytes) -> Mapping[str, bytes]:
-    """The top-level fields of a body that are parameters: name → JSON. None for a body that is no JSON object."""
+    """The top-level fields of a body that are parameters, name → JSON; empty for a body that is not a JSON object."""
     try:
         fields = _decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):

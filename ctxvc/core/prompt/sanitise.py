@@ -1,6 +1,6 @@
-"""From the content of a prompt to what a provider takes and a model may trust. Judged on the bytes, not on the ledger.
+"""Turns a prompt's content into what a provider accepts and a model may trust, judging by bytes, not by the ledger.
 
-`valid` makes up for what the Messages API refuses although it was recorded; `sendable` also sees to it that nothing
+`valid` corrects what the Messages API would reject although it was recorded; `sendable` also ensures that nothing
 recorded can pass for a text of ours.
 """
 
@@ -21,15 +21,15 @@ from ctxvc.core.ledger.ledger import RENDER
 from ctxvc.core.prompt import stub
 
 _TEXTS = frozenset({"user", "assistant", "system", "note", "dashboard"})
-#: Types of content blocks that have a kind of their own: one that is of kind `other` has a shape that the API refuses.
+#: Types of content blocks with a kind of their own; one that has kind `other` has a shape that the API rejects.
 _OWN_KIND = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
 _PROVIDERS_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
-#: Types of content blocks that the API takes and we have no kind for; those that only a system message has; and those
-#: that a result may hold besides text.
+#: Types of content blocks that the API accepts and we have no kind for; those that only a system message has; and those
+#: that a result may contain besides text.
 _KNOWN = _PROVIDERS_CALLS | {"container_upload", "compaction", "fallback", "mcp_tool_listing"}
 _OF_SYSTEM = frozenset({"tool_addition", "tool_removal"})
 _IN_RESULTS = frozenset({"image", "document", "tool_reference", "browser_state"})
-#: A kind → what the API takes from a user in its block besides what the piece itself has; and what is ours.
+#: Kind → the fields that the API accepts in a user's block besides those of the piece itself, and our own fields.
 _FIELDS: Mapping[str, frozenset[str]] = {
     "user": FOREIGN,
     "note": FOREIGN,
@@ -38,15 +38,15 @@ _FIELDS: Mapping[str, frozenset[str]] = {
     "tool_result": FOREIGN | {"toolset_name"},
 }
 _CALL_ID = re.compile("[A-Za-z0-9_-]+")
-#: What a tool is called whose call was recorded without a name.
+#: The name of a tool whose call was recorded without one.
 _UNNAMED = "unnamed"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block with its bytes, ready for any provider's form. `message` tells what belongs together.
+    """A content block with its bytes, ready for any provider's form. Equal `message` numbers belong together.
 
-    `block` is the block or group that it stands for, empty if there is none; it is no part of what is sent. `tag` is
-    sent behind it.
+    `block` is the block or group that it represents, empty if there is none; it is not sent. `tag` is sent after the
+    piece.
     """
 
     message: int
@@ -64,40 +64,41 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnText(Piece, frozen=True, kw_only=True):
-    """A text of ours in a body's place: a stub, what a mask leaves, a word on what is missing."""
+    """A text of ours in a body's place: a stub, a masked body, a notice of something missing."""
 
 
 def sendable(content: Iterable[Piece], render: int = RENDER) -> list[Piece]:
-    """`content` as it is sent to a model: valid, and nothing recorded in it reads as if we had written it.
+    """`content` as sent to a model: valid, and with nothing recorded that reads as if we had written it.
 
-    In recorded texts but the model's own, a backslash stands before what begins as a text of ours in this version of
-    rendering (`stub.guarded`).
+    In recorded texts except the model's own, a backslash precedes whatever begins like a text of ours in this version
+    of rendering (`stub.guarded`).
     """
     return valid(_guarded(piece, render) for piece in content)
 
 
 def valid(content: Iterable[Piece]) -> list[Piece]:
-    """`content` as the Messages API takes it, whatever was recorded.
+    """`content` in a form that the Messages API accepts, whatever was recorded.
 
-    - A text without a character to see is absent. A result without one has no content; one that is an error must have
-      some, and says what is known.
-    - What may not stand where it does, or not in its shape, stands as text: a known type of block in a shape that we do
-      not know, a user's thinking, half of a pair of the provider's own call and result.
-    - Call ids have the characters that are allowed, and the first message is the user's.
+    - A text without visible characters is removed. A result without any has no content, unless it is an error: that
+      must
+      have some, and states what is known.
+    - What may not be in its place or shape becomes text: a known type of block in an unknown shape, a user's thinking,
+      half of a pair of the provider's own call and result.
+    - Call ids contain only allowed characters, and the first message is the user's.
     """
     return together(filter(_says_something, map(_fit, content)))
 
 
 def alone(piece: Piece, render: int = RENDER) -> Piece | None:
-    """The part of `sendable` that looks at one piece only; None if it says nothing."""
+    """The part of `sendable` that concerns a single piece; None if the piece is empty."""
     fit = _fit(_guarded(piece, render))
     return fit if _says_something(fit) else None
 
 
 def together(content: Iterable[Piece], *, apart: bool = False) -> list[Piece]:
-    """The rest of it: what each piece must have because of the others. A piece that has it already is not copied.
+    """The rest of `sendable`: what each piece needs because of the others. A piece that needs no change is not copied.
 
-    With `apart` all of them are `independent`.
+    `apart` means that all of them are `independent`.
     """
     fit = _with_ids(list(content) if apart else _with_whole_pairs(_with_texts_within(list(content))))
     fit = fit if apart else _with_system_in_place(fit)
@@ -108,7 +109,7 @@ def together(content: Iterable[Piece], *, apart: bool = False) -> list[Piece]:
 
 
 def independent(piece: Piece) -> bool:
-    """Whether no neighbour changes more of a piece than the id of its call."""
+    """Whether neighbours change no more of a piece than the id of its call."""
     return piece.kind != "other" and piece.role != "system" and not _within(piece)
 
 
@@ -119,7 +120,7 @@ def _guarded(piece: Piece, render: int) -> Piece:
     if isinstance(piece, OwnText) or piece.role == "assistant" or piece.kind == "dashboard":
         return piece
     if piece.kind == "note" and {"to", "left"} & wire.own_metadata(piece.extra).keys():
-        # We began it, with `[→ ` or `[← `; the rest is somebody's words.
+        # We wrote its beginning, `[→ ` or `[← `; the rest is recorded.
         text = display.decode(piece.body)
         return msgspec.structs.replace(piece, body=display.encode(text[:1] + stub.guarded(text[1:], render)))
     if piece.kind in _TEXTS or (piece.kind == "tool_result" and wire.items(piece.body, piece.extra) is None):
@@ -146,9 +147,9 @@ def _guarded_value(value: Any, render: int) -> Any:
 
 
 def _fit(piece: Piece) -> Piece:
-    """The piece in a form that may stand where it stands."""
+    """The piece in a form that is allowed in its place."""
     if piece.role == "system" and not _was_sent(piece):
-        # Only newer models take a system message among the others, and only before a reply: it is said by the user.
+        # Only newer models accept a system message among the others, and only before a reply; the user says it instead.
         piece = msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
     if piece.role == "user" and (unknown := piece.extra.keys() - _FIELDS.get(piece.kind, piece.extra.keys())):
         piece = msgspec.structs.replace(piece, extra=wire.without(piece.extra, *unknown))
@@ -171,12 +172,12 @@ def _fit(piece: Piece) -> Piece:
 
 
 def _was_sent(piece: Piece) -> bool:
-    """Whether a host sent a system message with this among the others: its model takes one."""
+    """Whether a host sent this as a system message among the others, so that its model accepts one."""
     return piece.role == "system" and wire.own_metadata(piece.extra).get("sent") is True
 
 
 def _changes_tools(piece: Piece) -> bool:
-    """Whether it adds tools or takes them away, in a system message that a host sent: there it is sent as it is."""
+    """Whether this adds or removes tools in a system message that a host sent; there it is sent unchanged."""
     if piece.role != "system" or wire.own_metadata(piece.extra).get("as_is") is not True:
         return False
     return _type(_value(piece)) in _OF_SYSTEM
@@ -184,7 +185,7 @@ def _changes_tools(piece: Piece) -> bool:
 
 def _fit_result(piece: Piece) -> Piece:
     if "openai" in piece.extra and piece.body:
-        return piece  # the exporter of that form makes its content, and counts on each item's place
+        return piece  # the exporter of that form builds its content, and depends on each item's place
     items = wire.items(piece.body, piece.extra)
     if items is not None:
         fit = [item for item in map(_fit_item, items) if item["type"] != "text" or item["text"].strip()]
@@ -199,7 +200,7 @@ def _fit_result(piece: Piece) -> Piece:
 
 
 def _fit_item(item: Any) -> Any:
-    """An item of a result's content in a form that may stand there."""
+    """An item of a result's content in a form that is allowed there."""
     match item:
         case str():
             return {"type": "text", "text": item}
@@ -213,7 +214,7 @@ def _fit_item(item: Any) -> Any:
 
 
 def _is_known(value: Mapping[str, Any]) -> bool:
-    """Whether the API takes a block of this type. The results of its own tools come in ever new ones."""
+    """Whether the API accepts a block of this type. It keeps adding types for results of its own tools."""
     kind = _type(value)
     if kind == "search_result":
         return all(isinstance(value.get(name), str) for name in ("source", "title"))
@@ -242,7 +243,7 @@ def _own_text(piece: Piece, value: str, *, kind: str) -> OwnText:
 
 
 def _with_texts_within(content: list[Piece]) -> list[Piece]:
-    """`content` with each text that a host sent at the end of a result's in that result, if it stands before it."""
+    """`content` with each text that a host sent at the end of an earlier result moved into that result."""
     texts = {at: call for at, piece in enumerate(content) if (call := _within(piece))}
     if not texts:
         return content
@@ -266,11 +267,10 @@ def _within(piece: Piece) -> str:
 
 
 def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
-    """`content` with each half of a pair of the provider's own call and result as text, where the other half is not in
-    the same message.
+    """`content` with unpaired halves of the provider's own calls and results as text.
 
-    Calls without results at the end of the newest reply, where nothing comes behind it, stay: the provider paused its
-    turn there, and takes the reply back as it is.
+    A pair must be within one message. Calls without results at the end of the newest reply stay if nothing follows: the
+    provider paused its turn there, and accepts the reply unchanged.
     """
     if all(piece.kind != "other" for piece in content):
         return content
@@ -291,7 +291,7 @@ def _with_whole_pairs(content: list[Piece]) -> list[Piece]:
 
 
 def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, str, str]]:
-    """Place, type and id of each of the provider's own calls and results."""
+    """Index, type and id of each of the provider's own calls and results."""
     for at, piece in run:
         if piece.kind == "other" and "openai" not in piece.extra:
             value = _value(piece)
@@ -301,7 +301,7 @@ def _providers_halves(run: Iterable[tuple[int, Piece]]) -> Iterator[tuple[int, s
 
 
 def _with_system_in_place(content: list[Piece]) -> list[Piece]:
-    """`content` with each system message as the user's text that does not stand between the user and a reply."""
+    """`content` with system messages turned into the user's text unless they are between the user and a reply."""
     if all(piece.role != "system" for piece in content):
         return content
     runs = [(role, list(run)) for role, run in groupby(content, lambda piece: piece.role)]
@@ -316,7 +316,7 @@ def _with_system_in_place(content: list[Piece]) -> list[Piece]:
 
 
 def _with_ids(content: list[Piece]) -> list[Piece]:
-    """`content` with call ids that the API takes; one that it takes already stays."""
+    """`content` with call ids that the API accepts; valid ids stay."""
     ids: dict[str, str] = {}
     taken: set[str] = set()
     for piece in [candidate for candidate in content if candidate.kind == "tool_use"]:
@@ -341,7 +341,7 @@ def _digest(value: str) -> str:
 
 
 def _value(piece: Piece) -> dict[str, Any]:
-    """The content block that a piece holds as JSON; empty if that is no object."""
+    """The content block that a piece contains as JSON; empty if that is not an object."""
     return wire.parsed(piece.body, dict) or {}
 
 

@@ -1,7 +1,7 @@
-"""Tags: the few words behind a result in the prompt that name it, so that a model can name what it sees.
+"""Tags: a few words after a result in the prompt that name it, so that a model can refer to what it sees.
 
 A tag is written into the row before the result is first sent, and never again: what was sent does not change. Results
-that stood in the prompt without one, as those of a recording, get theirs behind a cut, where the prefix breaks anyway.
+that were in the prompt without one, as those of a recording, get theirs after a cut, where the prefix breaks anyway.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
 from ctxvc.core.prompt.cut import newest_reply
 
-#: Results of fewer tokens than this have none: they are no candidates to leave.
+#: Results of fewer tokens have no tag, because they are no candidates to leave.
 LEAST = 40
-#: The version of rendering from which on results have tags (`Meta.render`).
+#: The first version of rendering in which results have tags (`Meta.render`).
 SINCE = 2
-#: The items of a result behind which a text of ours may stand.
+#: The items of a result that a text of ours may follow.
 _PLAIN = frozenset({"text", "image", "document"})
 
 Tokens = Callable[[Row], int]
@@ -30,10 +30,9 @@ Body = Callable[[Row], bytes]
 def tagged(
     rows: Iterable[Row], ledger: Ledger, *, count: Tokens, estimate: Callable[[int], int], body: Body
 ) -> Iterator[Row]:
-    """Those of `rows` that get a tag, with it.
+    """The rows among `rows` that get a tag, with it.
 
-    `count` is the cost of a body as we count, `estimate` what the provider would count for that, `ledger` has the
-    calls.
+    `count` is the cost of a body in our tokens, `estimate` the provider's tokens for that, `ledger` has the calls.
     """
     for row in rows:
         if _lacks_tag(row) and (tokens := count(row)) >= LEAST and _takes_text(row, ledger, body):
@@ -56,7 +55,7 @@ def without(ledger: Ledger) -> list[Row]:
 
 
 def any_tag(ledger: Ledger) -> bool:
-    """Whether any result has one: the prompt was sent by a program that writes them."""
+    """Whether any result has one, which means that a program that writes tags sent the prompt."""
     return any(ledger.by_segment(_has_one))
 
 
@@ -73,7 +72,7 @@ def _lacks_tag(row: Row) -> bool:
 
 
 def _takes_text(row: Row, ledger: Ledger, body: Body) -> bool:
-    """Whether a text may stand behind the result: only the model reads it, and it is of nothing but plain items."""
+    """Whether a text may follow the result: only the model reads it, and it contains only plain items."""
     call = ledger.get(row.parent) if row.parent else None
     caller = call.extra.get("caller") if call else None
     if isinstance(caller, dict) and caller.get("type") != "direct":

@@ -1,6 +1,6 @@
-"""Outputs truncated before the model saw them: the file with the whole, and the notice of a hook that truncated one.
+"""Outputs truncated before the model saw them: the file with the full text, and the notice of the truncating hook.
 
-The body of such a block is what the model saw. The whole is a file beside it.
+The body of such a block is what the model saw. The full text is a file beside it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Row
 
-#: How the words begin, whatever they are about.
+#: The beginning of every notice, whatever it is about.
 MARK = b"[ctxvc: "
 
-#: Hexadecimal digits of a checksum that the words give.
+#: Hexadecimal digits of the checksum in a notice.
 _DIGITS = 12
 _WORDS = re.compile(
     rb"\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; "
     rb"recover ([A-Za-z0-9_-]{1,100}?)(?:-([1-9][0-9]{0,5})\.txt)? for the whole "
     rb"\(([0-9,]{1,20}) bytes, sha256 ([0-9a-f]{%d})\): " % _DIGITS
 )
-#: A call's id that can stand in the words and in the name of a file, and is no block's address.
+#: A call's id that can appear in a notice and in a file's name, and is no block's address.
 _CALL = re.compile(r"(?![BbGg][0-9])[A-Za-z0-9_-]{1,100}")
 
 
@@ -36,17 +36,17 @@ class Truncation(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The name of the file that has the text whole."""
+        """The name of the file with the full text."""
         return f"{self.call}-{suffix(self.number)}"
 
     @property
     def address(self) -> str:
-        """The address that recovers it: of the first of a call the call's id, of others that and their file."""
+        """The address that recovers it: the call's id for the call's first text, the file's name for any other."""
         return self.call if self.number == 1 else self.file
 
 
 def whole(row: Row) -> str:
-    """The file beside a block's body that has the truncated output whole; empty if there is none."""
+    """The file with the full text of a truncated output, beside a block's body; empty if there is none."""
     suffix = wire.own_metadata(row.extra).get("whole")
     return suffix if isinstance(suffix, str) and suffix in row.files else ""
 
@@ -57,12 +57,12 @@ def is_addressable(call: str) -> bool:
 
 
 def suffix(number: int) -> str:
-    """The name of a whole text among the siblings of its block's body."""
+    """The name of a full text among the siblings of its block's body."""
     return f"{number}.txt"
 
 
 def notice(truncation: Truncation, left_out: int, characters: int, path: str) -> str:
-    """The notice, for a model, in the place of `left_out` of so many characters: how to get at the whole."""
+    """The notice, for a model, that replaces `left_out` of `characters` characters: how to get the full text."""
     return (
         f"[ctxvc: {left_out:,} of {characters:,} characters left out here; recover {truncation.address} for the whole "
         f"({truncation.bytes:,} bytes, sha256 {truncation.sha256[:_DIGITS]}): the tool recover with this address, or "
@@ -71,7 +71,7 @@ def notice(truncation: Truncation, left_out: int, characters: int, path: str) ->
 
 
 def truncations(body: bytes, call: str) -> Iterator[Truncation]:
-    """The truncations that notices in a call's output name. A recording is untrusted: of this call alone, each once."""
+    """The truncations in the notices of a call's output: only this call's, as recordings are untrusted; no repeats."""
     seen: set[int] = set()
     for match in _WORDS.finditer(body):
         number = int(match[2] or 1)

@@ -1,5 +1,4 @@
-"""What a host's edit of a message, its silence on one, or its compaction makes of blocks: what is in the prompt, not
-their bytes."""
+"""How blocks in the prompt change when a host edits or withholds a message, or compacts. No body changes."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ _BY_HOST = "host"
 
 
 def edited(ledger: Ledger, event: Edited) -> list[Row]:
-    """The rows that change with the edit: those of the message, as far as they do not stand as the edit has them.
+    """The message's rows that the edit changes.
 
-    A block that the edit has too stands in the prompt. Of the others, each shows the next text of the edit in its place
-    as its stub, or nothing. What the edit says besides stands behind the message.
+    A block that the edit repeats is in the prompt. Each other block shows the next text of the edit as its stub, or
+    leaves without one. Any further text of the edit follows the message.
     """
     rows = _message(ledger, event)
     parts = list(event.parts)
@@ -45,7 +44,7 @@ def edited(ledger: Ledger, event: Edited) -> list[Row]:
 
 
 def withdrawn(ledger: Ledger, parts: Sequence[Part]) -> list[Row]:
-    """The rows of what came in since the newest reply, as they are where the host did not send these parts."""
+    """The rows of `parts`, removed from the prompt: they came in after the newest reply and were never sent."""
     if not parts:
         return []
     unsent = Counter((part.role, part.kind, hashlib.sha256(part.body).hexdigest()) for part in parts)
@@ -60,7 +59,7 @@ def withdrawn(ledger: Ledger, parts: Sequence[Part]) -> list[Row]:
 
 
 def _message(ledger: Ledger, event: Edited) -> list[Row]:
-    """The rows of the message, but for those that left in another way than by an edit."""
+    """The rows of the message, except those that left in another way than by an edit."""
     if event.call:
         rows = [row for row in ledger.rows() if row.kind == "tool_result" and row.call == event.call][-1:]
     else:
@@ -76,7 +75,7 @@ def _is_same(row: Row, part: Part) -> bool:
 
 
 def _text_for(row: Row, parts: list[Part]) -> str:
-    """The text that stands in the row's place, taken out of the parts; empty for none."""
+    """The text that replaces the row, removed from `parts`; empty for none."""
     for part in parts:
         if part.kind == row.kind and row.kind != "tool_use":
             parts.remove(part)
@@ -103,10 +102,10 @@ def _absent(row: Row, text: str) -> Row:
 
 
 def compacted(ledger: Ledger, event: Compacted, summary: list[Row], number: int) -> tuple[Ledger, str, int]:
-    """The ledger after the host's compaction, with the name of the group that left, and the number of its blocks.
+    """The ledger after the host's compaction, the name of the group that left, and the number of its blocks.
 
-    `summary` are the rows of the recorded summary, which stand where the host put it: no text of ours. `number` is the
-    group's; where nothing leaves there is none, and its name is empty.
+    `summary` are the rows of the recorded summary, which is where the host put it, not in a stub of ours. `number` is
+    the group's; if nothing leaves there is no group, and its name is empty.
     """
     leaving, before = _leaving(ledger, event.kept, event.before)
     after = ledger.with_rows(summary)
@@ -125,9 +124,10 @@ def compacted(ledger: Ledger, event: Compacted, summary: list[Row], number: int)
 
 
 def around_summary(ledger: Ledger, blocks: Sequence[Sequence[str]], before: int, after: int) -> Ledger:
-    """`ledger` with the blocks of the first messages, so many before and so many behind the host's newest summary.
+    """The ledger with the host's newest summary framed by the blocks of the first messages.
 
-    As it is where no summary stands before what was kept.
+    The first `before` messages precede the summary, the next `after` follow it. The ledger is unchanged unless a
+    summary precedes what was kept.
     """
     groups = [group for group in ledger.groups.values() if group.removed_by == "host" and group.before]
     if not groups:
@@ -138,7 +138,7 @@ def around_summary(ledger: Ledger, blocks: Sequence[Sequence[str]], before: int,
 
 
 def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[list[Row], str]:
-    """The rows in the prompt that no kept message has, and the first row of the message `before`."""
+    """The rows in the prompt that belong to no kept message, and the first row of the message `before`."""
     leaving: list[Row] = []
     stays: set[int] = set()
     place = ""
@@ -154,7 +154,7 @@ def _leaving(ledger: Ledger, remaining: frozenset[str], before: str) -> tuple[li
 
 
 def _host_group(ledger: Ledger, name: str, leaving: list[Row], summary: list[Row], before: str) -> Group:
-    """The group of the rows that left; existing outer groups become members of it as they are."""
+    """The group of the rows that left; existing outer groups become members of it unchanged."""
     outer = [group.id for group in ledger.groups.values() if not group.group]
     level = 1 + max((ledger.groups[group].level for group in outer), default=0)
     return Group(

@@ -1,8 +1,9 @@
 """The events of a recording, as an importer yields them, in file order.
 
-Every event is a function of the file up to its own end and never of what follows, so that a file imported while it
-grows and the finished file give the same history. `end` is the position after the last line that the event was made of:
-in a file the byte offset (of the unpacked file), in a database a number of its importer's that grows in the same way.
+Every event is a function of the file up to the event's end, never of what follows, so that a file imported while it
+grows and the finished file give the same history. `end` is the position after the last line that the event derives
+from: in a file the byte offset (of the unpacked file), in a database a number from its importer that grows in the same
+way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ctxvc.core.ledger.ledger import Window
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """The beginning of a recording, up to the position `end`, is the prompt of a store's commit, written by us."""
+    """The recording's beginning, up to position `end`, is the prompt of a store's commit, exported by us."""
 
     commit: str
     end: int
@@ -25,11 +26,11 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """The recording begins. Comes first, once; later ones add what was not known yet (a model, a title).
 
-    `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and
-    `tools` the tool definitions as Messages API values where the recording has them. `missing` says what the model saw
-    and the recording lacks, in words for a person. `grows` tells whether more may be appended to such a file. `window`
-    is that of the session's own model from here on; None if nothing new is known of it. `exported` is set if the
-    recording continues an export of ours.
+    `source` is the recording's own id, `name` a proposed session name, `system` the top-level system prompt and `tools`
+    the tool definitions, as Messages API values if the recording has them. `missing` lists, for people, what the model
+    saw and the recording lacks. `grows` says whether such a file may still grow. `window` is the window of the
+    session's own model from here on; None if nothing new is known. `exported` is set if the recording continues an
+    export of ours.
     """
 
     format: str
@@ -52,7 +53,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """A message was added. `scope` names a sub-agent's scope; empty means the current one.
 
-    `task` is, on a sub-agent's messages, the id of the call that started it, where known.
+    `task` is, on a sub-agent's messages, the id of the call that started it, if known.
     """
 
     message: Message
@@ -62,14 +63,14 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """What came in since the newest reply was sent in these messages, in this order; the next reply answers to them.
+    """What came in since the newest reply was sent in these messages, in this order; the next reply answers them.
 
-    They stand in the place of those that `Said` brought, whose keys are in `aliases`: the key → that of the message
-    which has it now. `prompt` is all that was sent: the SHA-256 of each message as canonical JSON, in the form of
+    They replace the messages from `Said`, whose keys are in `aliases`: that key → the key of the message that now has
+    its content. `prompt` is everything that was sent: the SHA-256 of each message as canonical JSON, in the form of
     `formats.normalise_anthropic`; `frame` is that of the system prompt and the tools.
 
-    Where a compaction put its summary before messages that it kept, the first `before` of the messages stand before
-    the summary, and the next `after` right behind it.
+    If a compaction put its summary before messages that it kept, the first `before` of the messages precede the
+    summary, and the next `after` follow it directly.
     """
 
     messages: tuple[Message, ...]
@@ -83,20 +84,20 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Closed(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply so far is finished, as far as the recording tells before anything else follows."""
+    """The reply so far is complete, as far as the recording shows before anything else follows."""
 
     end: int
     scope: str = ""
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """The host dropped what stood in the prompt, but for the messages whose keys are `kept`, and put in `summary`.
+    """The host dropped everything from the prompt but the messages whose keys are `kept`, and added `summary`.
 
-    The summary stands before the message with the key `before`, or at the end where that is empty. `window` is what the
-    compaction shows of the window from here on; None if that is nothing new.
+    The summary precedes the message with the key `before`, or is at the end if that is empty. `window` is what the
+    compaction reveals about the window from here on; None if nothing new.
 
-    Where a plugin of the host's decided what stands in the prompt, `prompt` is all of it, and `actor` the plugin. Most
-    of it stood there before, under other keys: it is known by its calls, or by role and text.
+    If a plugin of the host's composed the prompt, `prompt` is all of it, and `actor` the plugin. Most of it was there
+    before under other keys; calls are recognised by their ids, anything else by role and text.
     """
 
     summary: tuple[Message, ...]
@@ -112,9 +113,9 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """From here on the prompt has `parts` in the place of a message's content: none where the message left it.
+    """From here on the prompt contains `parts` instead of a message's content; no parts if the message left the prompt.
 
-    The message is the one with the key `key`, or with a `call` the result of that call.
+    The message is the one with the key `key`, or, given a `call`, the result of that call.
     """
 
     end: int
@@ -133,12 +134,12 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in the file was not taken as it stands. `line` is 1-based; 0 if no line can be named."""
+    """A part of the file that was skipped or changed, and why. `line` is 1-based; 0 if no line can be named."""
 
     text: str
     line: int = 0
 
 
-#: Those that units are made of.
+#: The events that units are made of.
 UnitEvent = Said | Sent | Closed | Compacted | Edited | Forked
 Event = Opened | UnitEvent | Warned

@@ -1,7 +1,7 @@
-"""A prompt that a host's plugin put together anew, as a change of the ledger: most of it are blocks that stood there.
+"""A prompt that a host's plugin recomposed, as a change of the ledger: most of it consists of blocks already there.
 
-What comes back from a plugin is written as new messages, and matched to the blocks that it shows (`core.hosts.match`).
-A result with another text is that block archived, with that text for its stub; what comes back twice is there once.
+What a plugin returns is written as new messages, and matched to the blocks that it shows (`core.hosts.match`). A result
+with another text is that block archived, with that text as its stub; what is returned twice appears once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ctxvc.core.ledger.ledger import Group, Ledger, Row
 
 @dataclass(slots=True)
 class Recast:
-    """What became of the blocks of a ledger. `keys` are those that the prompt has: block → key of its message now.
+    """What became of the blocks of a ledger. `keys` lists the blocks in the prompt: block → its message's new key.
 
-    `stubs` are those that another text stands for, `groups` those whose stub the prompt has. `additions` are what the
-    ledger lacks, each with the block that it stands before, empty for the end.
+    `stubs` maps blocks to the text that replaces them; `groups` are those whose stub is in the prompt. `additions` are
+    the messages that the ledger lacks, each with the block that it precedes, empty for the end.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
@@ -41,11 +41,11 @@ def recast(
     as_recorded: bool = True,
     moves: bool = False,
 ) -> Recast:
-    """What the messages of `prompt` make of the blocks of `ledger`.
+    """How the messages of `prompt` change the blocks of `ledger`.
 
-    A stub of ours takes out the block that it names. Where verbs have changed the ledger, so that it is not
-    `as_recorded`, they have decided on that block: it stays as it is. With `moves`, a text of the client's that stands
-    behind what is newer, such as rules that are always said last, is there anew, and leaves its old place.
+    A stub of ours removes the block that it names, unless the ledger is no longer `as_recorded`: then verbs have
+    decided on that block, and it stays as it is. With `moves`, a text from the client that follows newer blocks, such
+    as rules that are always repeated last, is added anew and leaves its old place.
     """
     pairs = [(message, *pair) for message in prompt for pair in _host_messages(message)]
     places = match([host_message for _, host_message, _ in pairs], ledger, body).places
@@ -65,7 +65,7 @@ def recast(
 
 
 def _has_moved(place: Place, order: Sequence[str], added: Sequence[object], ledger: Ledger) -> bool:
-    """Whether a text that is not the model's stands behind new messages and blocks that are newer than it is."""
+    """Whether a text that is not the model's follows new messages and blocks that are newer than itself."""
     texts = [ledger[block] for block in place.blocks]
     if (
         place.part != "text"
@@ -93,7 +93,7 @@ def _note(place: Place, message: HostMessage, ledger: Ledger, result: Recast, *,
 
 
 def _host_messages(message: Message) -> list[tuple[HostMessage, tuple[Part, ...]]]:
-    """A message as hosts have it, a kind of part each, with the parts."""
+    """A message as hosts have it, split by kind of part, with the parts."""
     kinds = (
         tuple(part for part in message.parts if part.kind not in ("tool_use", "tool_result")),
         tuple(part for part in message.parts if part.kind == "tool_use"),
@@ -118,16 +118,16 @@ def _host_message(message: Message, parts: Sequence[Part]) -> HostMessage:
 
 
 def applied(ledger: Ledger, recast: Recast, added: Sequence[tuple[str, list[Row]]], actor: str, group: int) -> Ledger:
-    """The ledger with the prompt of `recast`, where `added` are the rows of its new messages, as in `recast.additions`.
+    """The ledger with the prompt of `recast`; `added` are the rows of its new messages, as in `recast.additions`.
 
-    What is not in the prompt any more leaves it in groups without a stub, numbered from `group` on.
+    Blocks that are no longer in the prompt leave in groups without a stub, numbered from `group` on.
     """
     draft = _Draft(ledger, actor, group)
     for block, key in recast.keys.items():
         draft.keep(ledger[block], key)
     for block, text in recast.stubs.items():
         if not ledger[block].present and ledger[block].stub == text:
-            continue  # it had left before, and is as it was
+            continue  # it left earlier and is unchanged
         draft.put(msgspec.structs.replace(draft.alone(block), state="archived", level=1, stub=text, removed_by=actor))
     staying = {*recast.keys, *recast.stubs, *(row.id for _, rows in added for row in rows)}
     draft.leave([row for row in ledger.rows() if row.id not in staying], recast.groups, added)
@@ -151,7 +151,7 @@ class _Draft:
         self._rows[row.id] = row
 
     def alone(self, block: str) -> Row:
-        """The row, out of all groups."""
+        """The row, removed from all groups."""
         row = self._rows.get(block) or self._ledger[block]
         member, name = block, row.group
         while group := self._groups.get(name) or self._ledger.groups.get(name):
@@ -163,26 +163,31 @@ class _Draft:
         return msgspec.structs.replace(row, group="")
 
     def keep(self, row: Row, key: str) -> None:
-        """The row stays, or comes back; later lines of the host name it by `key`."""
+        """Keeps or returns the row; later lines of the host name it by `key`."""
         if not row.present:
             row = msgspec.structs.replace(self.alone(row.id), state="visible", level=0, stub="", removed_by="")
         own = {**wire.own_metadata(row.extra), "key": key}
         self.put(msgspec.structs.replace(row, extra={**row.extra, "ctxvc": own}) if key else row)
 
     def leave(self, rows: Sequence[Row], stubs: set[str], added: Sequence[tuple[str, list[Row]]]) -> None:
-        """The rows and groups that are not in the prompt leave it, around the added rows that stand before a block."""
+        """Groups the rows and groups that are not in the prompt, around the added rows that precede a block."""
         rows = [row for row in rows if row.present or (row.stub and not row.group)]
         outer = {
             name: group
             for name, group in self._ledger.groups.items()
             if not group.group and name not in stubs and self._groups.get(name, group).members
         }
-        staying = {name for name, group in outer.items() if not all(map(self._leaves(rows), group.summary))}
+        leaving = {row.id for row in rows}
+        staying = {
+            name
+            for name, group in outer.items()
+            if any(block not in leaving and self._ledger[block].present for block in group.summary)
+        }
         unplaced: list[str] = [*(outer.keys() - staying), *(row.id for row in rows)]
         unplaced.sort(key=self._first)
         moves = _moves(added)
         for number, (before, summary) in enumerate(moves):
-            # A group has the members up to its summary's place, one at least; the last one has all the rest.
+            # A group gets the members up to its summary's place, at least one; the last group gets all others.
             later = len(moves) - 1 - number
             until = max(1, sum(self._first(member) < _number(before) for member in unplaced))
             until = max(0, min(until, len(unplaced) - later)) if later else len(unplaced)
@@ -190,10 +195,6 @@ class _Draft:
             unplaced = unplaced[until:]
         if not moves:
             self._gather(unplaced, (), "")
-
-    def _leaves(self, rows: Sequence[Row]) -> Callable[[str], bool]:
-        leaving = {row.id for row in rows}
-        return lambda block: block in leaving or not self._ledger[block].present
 
     def _first(self, member: str) -> int:
         """The number of a block, or of the first block in a group."""
@@ -230,7 +231,7 @@ class _Draft:
 
 
 def _moves(added: Sequence[tuple[str, list[Row]]]) -> list[tuple[str, tuple[str, ...]]]:
-    """The added rows that stand before a block: block → rows, in order."""
+    """The added rows that precede a block: (block, rows), in the order of the blocks."""
     moves: dict[str, list[str]] = {}
     for before, rows in added:
         if before:

@@ -1,7 +1,7 @@
-"""Events of a recording → units: what becomes one commit each. Pure, and a function of the prefix that was fed.
+"""Events of a recording → units, each of which becomes one commit. Pure: a function of the events fed so far.
 
-A reply and its results may stand in a file in many pieces and out of order (`Said` events); a unit is closed only by
-what follows it, so a file that is imported while it grows gives the same units as the finished one.
+A reply and its results may be in a file in many pieces and out of order (`Said` events); only what follows a unit
+closes it, so that a file imported while it grows gives the same units as the finished one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ctxvc.core.recording.events import Closed, Compacted, Edited, Forked, Said,
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole step of `scope` as messages in order. Missing results are there, empty and marked interrupted.
+    """A whole step of `scope` as messages in order. Missing results are included, empty and marked interrupted.
 
-    `parent` is the scope that a sub-agent's was opened from and `task` the call that started it, where known. `sent` is
-    the recorded request that the reply answers to. `unsent` is what the client put in earlier, before a recording's
-    end, and this request does not have in its place.
+    `parent` is the scope that a sub-agent's scope was opened from and `task` the call that started it, if known. `sent`
+    is the recorded request that the reply answers. `unsent` is what the client added earlier, before a recording's end,
+    and this request does not repeat in its place.
     """
 
     scope: str
@@ -48,7 +48,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """A new scope that goes on from `origin` as it stood after unit number `unit` (0: from before its first step)."""
+    """A new scope that continues `origin` as it was after unit number `unit` (0: before its first step)."""
 
     scope: str
     origin: str
@@ -58,25 +58,25 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Unit = Step | Compaction | Edit | Fork
-#: A part's role and bytes, without the space around them.
+#: A part's role and its bytes without surrounding white space.
 _Text = tuple[str, bytes]
 
 
 @dataclass(slots=True)
 class _Open:
-    """The step of a scope that is being gathered. `later` came in meanwhile and belongs to the next one."""
+    """The step of a scope that is being assembled. `later` came in meanwhile and belongs to the next one."""
 
     incoming: list[Message] = field(default_factory=list)
     reply: list[Message] = field(default_factory=list)
     results: list[Part] = field(default_factory=list)
-    sources: list[Message] = field(default_factory=list)  # the messages that the results came in
+    sources: list[Message] = field(default_factory=list)  # the messages that contained the results
     calls: dict[str, str] = field(default_factory=dict)  # open calls: id → tool
     early: dict[str, tuple[Part, Message]] = field(default_factory=dict)
     later: list[Message] = field(default_factory=list)
-    end: int = 0  # after the last line that is in this step
+    end: int = 0  # after the last line of this step
     later_end: int = 0
-    sent: Sent | None = None  # the request that its reply answers to
-    sent_later: Sent | None = None  # the next one
+    sent: Sent | None = None  # the request that its reply answers
+    sent_later: Sent | None = None  # the next request
     unsent: tuple[Part, ...] = ()
 
     @property
@@ -86,18 +86,19 @@ class _Open:
 
 @dataclass(slots=True)
 class Gatherer:
-    """Feed it events; it gives back the units that are certain by now. `rest` tells what is still open."""
+    """Turns the events that it is fed into units, yielding those that are certain. `rest` counts what is still open."""
 
     main: str = "main"
-    rewind: str = "rewind"  # what the names of scopes after a rewind begin with
+    rewind: str = "rewind"  # the prefix of scope names after a rewind
     number: int = 0
     current: str = ""
     _open: dict[str, _Open] = field(default_factory=dict)
     _places: dict[str, tuple[str, int, bool]] = field(default_factory=dict)  # key → scope, unit, came in before reply
-    _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that it is part of
+    _key_of: dict[str, str] = field(default_factory=dict)  # key of a line → key of the message that contains it
     _before: dict[tuple[str, int], tuple[int, tuple[Message, ...]]] = field(default_factory=dict)
     _last: dict[str, int] = field(default_factory=dict)  # scope → its newest unit
-    # What came in since the newest reply and is in a unit already, as a recording's end closed its step: scope → parts.
+    # What came in after the newest reply but is in a unit already, because a recording's end closed its step: scope →
+    # parts.
     _unanswered: dict[str, list[Part]] = field(default_factory=dict)
     _opened: dict[str, tuple[str, str]] = field(default_factory=dict)  # sub-agent's scope → parent scope, task
     _seen: set[str] = field(default_factory=set)  # every call so far
@@ -121,7 +122,7 @@ class Gatherer:
                 yield from self._close(scope)
                 yield from self._close(scope)  # what came in meanwhile, without a reply
                 self._unanswered.pop(scope, None)
-                # Of a message with results, the rest stands elsewhere, under its own key.
+                # The rest of a message with results is elsewhere, under its own key.
                 kept_keys = event.kept.union(self._key_of.get(key, key) for key in event.kept)
                 before = self._key_of.get(event.before, event.before)
                 event = msgspec.structs.replace(event, kept=kept_keys, before=before)
@@ -129,7 +130,7 @@ class Gatherer:
                 for message in (*event.summary, *event.prompt):
                     self._places.setdefault(message.key, (scope, self.number, False))
             case Edited():
-                # What an edit is of was sent before: a step that is open now, with a call, ends behind it.
+                # An edited message was sent before; an open step whose calls are answered therefore ends here.
                 open_step = self._at("")
                 if open_step.reply and not open_step.calls:
                     yield from self._close(self.current)
@@ -139,7 +140,7 @@ class Gatherer:
                 yield from self._forked(event)
 
     def finish(self) -> Iterator[Unit]:
-        """The units that the open steps make as they are, for a recording that goes on no more."""
+        """The units of the open steps as they are, for a recording that has ended."""
         for scope in list(self._open):
             while not self._open[scope].empty:
                 yield from self._close(scope)
@@ -165,7 +166,7 @@ class Gatherer:
         if message.role == "assistant":
             same = bool(step.reply and message.reply and step.reply[-1].reply == message.reply)
             if not message.parts and not same:
-                return  # usage that was told late, of a reply that is closed
+                return  # late usage of a closed reply
             if step.reply and not same:
                 yield from self._close(scope)
                 step = self._at(scope)
@@ -196,7 +197,7 @@ class Gatherer:
                     step.calls[part.call] = part.tool
 
     def _answered(self, step: _Open, message: Message) -> Message:
-        """Takes the results of open calls out of `message`, sets those aside whose call is still to come; the rest."""
+        """The rest of the message; takes the results of open calls, and sets aside those whose call is yet to come."""
         rest: list[Part] = []
         for part in message.parts:
             if part.kind == "tool_result" and part.call in step.calls:
@@ -209,7 +210,7 @@ class Gatherer:
         return message if len(rest) == len(message.parts) else msgspec.structs.replace(message, parts=tuple(rest))
 
     def _request(self, event: Sent) -> None:
-        """Puts what was sent in the place of what came in since the newest reply, without results of earlier steps."""
+        """Replaces what came in since the newest reply by what was sent, without results of earlier steps."""
         step = self._at(event.scope)
         answers: list[Part] = []
         incoming: list[Message] = []
@@ -220,7 +221,7 @@ class Gatherer:
             for message in event.messages
         ]
         recorded, unsent = _in_place(unanswered, list(chain(*news[event.before + event.after :])))
-        counts = [0, 0, 0]  # of what stands before the summary, right behind it, and elsewhere
+        counts = [0, 0, 0]  # messages before the summary, directly after it, and elsewhere
         for at, (message, new) in enumerate(zip(event.messages, news, strict=True)):
             answers += [part for part in message.parts if part.kind == "tool_result" and part.call in open_results]
             place = (at >= event.before) + (at >= event.before + event.after)
@@ -241,11 +242,11 @@ class Gatherer:
         step.sources.append(source)
 
     def _close(self, scope: str) -> Iterator[Unit]:
-        """The open step as a unit, if there is one; what came in meanwhile opens the next."""
+        """The open step as a unit, if there is one; what came in meanwhile begins the next."""
         step = self._open.get(scope)
         if step is None or step.empty:
             return
-        if not step.reply:  # nothing but what came in, and results without a call
+        if not step.reply:  # only incoming messages, and results without a call
             step.incoming += [msgspec.structs.replace(source, parts=(part,)) for part, source in step.early.values()]
             step.early = {}
         if step.reply:
@@ -274,7 +275,7 @@ class Gatherer:
         )
         for message in step.incoming:
             place = self._places.get(message.key)
-            # A message whose results stand in an earlier step of the scope ends here.
+            # A message whose results are in an earlier step of the scope ends here.
             if place is None or (place[0] == scope and not place[2]):
                 self._places[message.key] = (scope, self.number, True)
         for together in (step.reply, step.sources[::-1]):
@@ -303,7 +304,7 @@ class Gatherer:
         again: tuple[Message, ...] = ()
         if event.after:
             if event.after not in self._places:
-                return  # the parent was never written: file order is all there is
+                return  # the parent was never written: only the file order is known
             origin, unit, came_in = self._places[event.after]
             if came_in:
                 unit, incoming = self._before[origin, unit]
@@ -320,9 +321,9 @@ def _text(part: Part) -> _Text:
 
 
 def _in_place(earlier: Sequence[Part], sent: Sequence[Part]) -> tuple[Counter[_Text], tuple[Part, ...]]:
-    """The texts of `earlier` parts that stand as `sent` has them, and the parts that leave since they do not.
+    """The texts of `earlier` parts that match `sent`, and the parts that leave because they do not.
 
-    Those that `sent` begins with stand in their place. What a person wrote stays wherever it is.
+    Those that `sent` begins with match. What a person wrote stays wherever it is.
     """
     alike = list(takewhile(lambda pair: _is_alike(*pair), zip(earlier, sent, strict=False)))
     remaining = earlier[len(alike) :]
@@ -332,7 +333,7 @@ def _in_place(earlier: Sequence[Part], sent: Sequence[Part]) -> tuple[Counter[_T
 
 
 def _is_alike(earlier: Part, sent: Part) -> bool:
-    """Whether a part is sent as it was recorded. A system message of a line has not the mark of one that was sent."""
+    """Whether a part was sent as recorded. A system message from a line lacks the mark of a sent one."""
     return (earlier.role, earlier.kind, earlier.body, earlier.role == "system" and earlier.extra) == (
         *(sent.role, sent.kind, sent.body),
         sent.role == "system" and sent.extra,
@@ -340,7 +341,7 @@ def _is_alike(earlier: Part, sent: Part) -> bool:
 
 
 def _without(parts: Iterable[Part], texts: Counter[_Text]) -> Iterator[Part]:
-    """The parts but for those with one of these texts, each of which is taken out once."""
+    """The parts except those with one of these texts, each of which is removed once."""
     for part in parts:
         if part.kind != "tool_result" and texts[_text(part)] > 0:
             texts[_text(part)] -= 1
@@ -349,7 +350,7 @@ def _without(parts: Iterable[Part], texts: Counter[_Text]) -> Iterator[Part]:
 
 
 def _joined(reply: list[Message]) -> Message:
-    """The lines of one reply as one message, with the usage of that which counts most: others count a part of it."""
+    """The lines of one reply as one message, with the largest usage: the others count only a part of it."""
     if len(reply) == 1:
         return reply[0]
     parts = tuple(part for message in reply for part in message.parts)

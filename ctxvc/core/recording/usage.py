@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: The counts that a prompt and its reply are made of, in the words of both APIs.
+#: The counts that a prompt and its reply consist of, by their names in both APIs.
 _COUNTS = frozenset(
     {
         "input_tokens",
@@ -19,13 +19,15 @@ _COUNTS = frozenset(
 )
 
 
-#: Those of the tokens written into the cache that stay for an hour: a part of another count.
+#: The tokens written into the cache for an hour, which are part of another count.
 HOUR = "ephemeral_1h_input_tokens"
 
 
 def counts(reported: Any) -> dict[str, int]:
-    """The plain token counts of a usage object. None where one that a prompt is made of is no number: then the others
-    do not add up to its size."""
+    """The plain token counts of a usage object; none if one that a prompt consists of is not a number.
+
+    Otherwise the others would not add up to the prompt's size.
+    """
     if not isinstance(reported, Mapping):
         return {}
     if any(type(reported.get(name, 0)) not in (int, type(None)) for name in _COUNTS):
@@ -33,15 +35,15 @@ def counts(reported: Any) -> dict[str, int]:
     result = {name: count for name, count in reported.items() if type(count) is int}
     match reported.get("cache_creation"):
         case {"ephemeral_1h_input_tokens": int(count)} if count > 0:
-            result.setdefault(HOUR, count)  # they cost more than those for five minutes
+            result.setdefault(HOUR, count)  # they cost more than those cached for five minutes
     return result
 
 
 def total(counts: Mapping[str, int]) -> int:
-    """The tokens of a prompt and its reply, by the counts of a call in the words of the Messages API."""
+    """The tokens of a prompt and its reply, from a call's counts under their Messages API names."""
     return sum(count for name, count in counts.items() if name != HOUR)
 
 
 def sound(counts: Mapping[str, int]) -> dict[str, int]:
-    """The counts of a call; none of them if one is negative, as then it is not known what the others are."""
+    """The counts of a call; none if one is negative, because the others are then unreliable."""
     return dict(counts) if all(count >= 0 for count in counts.values()) else {}

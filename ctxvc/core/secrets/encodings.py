@@ -1,9 +1,9 @@
-"""Texts as JSON escapes, URLs, hexadecimal digits and Base64 write them: where they stand, and what goes there instead.
+"""Texts encoded as JSON escapes, URLs, hexadecimal digits and Base64: finding and replacing them.
 
-What surrounds a text stays valid in its encoding. Base64 writes three bytes as four characters, so a text shares
-characters with its neighbours: whole groups are rewritten, the neighbours' bytes as they were, and a mark gets as
-many dots as keep every group behind it where it is. Nothing is replaced by what merely resembles it: a text must be
-there with each of its bits.
+The surroundings of a text stay valid in their encoding. Base64 writes three bytes as four characters, so a text shares
+characters with its neighbours: whole groups are rewritten with the neighbours' bytes unchanged, and a mark is padded
+with dots so that every later group stays aligned. Nothing is replaced because it merely resembles a text: all of the
+text's bits must match.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ctxvc.core.secrets.redact import any_of
+from ctxvc.core.patterns import any_of
 
-#: Of a text with fewer bytes no encoded form is looked for: digits of checksums would be taken for it.
+#: Encoded forms of texts with fewer bytes are not searched for: digits of checksums would match them.
 SHORTEST = 6
-#: What is looked for besides the text as it is, by the names under which reports list them.
+#: The forms searched for besides the plain text, by their names in reports.
 FORMS = ("json", "url", "hex", "base64")
 
-#: Encodings within encodings that are followed: JSON in a string of JSON, a URL in a URL.
+#: How many levels of nesting are followed: JSON in a JSON string, a URL in a URL.
 _DEPTH = {"json": 3, "url": 2}
-#: How often a text is gone through. One pass replaces all of one encoding, so that the last one finds nothing.
+#: The most passes over a text. A pass replaces everything in one encoding, so that the last pass finds nothing.
 _ROUNDS = 24
-#: Of a long text this many bytes are in the pattern; the rest is compared.
+#: The pattern contains at most this many bytes of a text; the rest is compared.
 _ANCHOR = 48
-#: Lines of Base64 and hexadecimal digits that belong together have this many characters or more, but for the last.
+#: Lines of continuous Base64 or hexadecimal digits have at least this many characters, except the last one.
 _LINE = 40
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-#: Characters of either alphabet, and all others.
+#: Maps characters of either Base64 alphabet to `a`, all others to a blank.
 _CLASSES = bytes(ord("a") if code in _ALPHABET + b"+/-_" else ord(" ") for code in range(256))
 _TO_STANDARD = bytes.maketrans(b"-_", b"+/")
 _TO_URL = bytes.maketrans(b"+/", b"-_")
@@ -40,7 +40,7 @@ _BREAK = re.compile(rb"\r?\n[ \t]*|(?:\\+r)?\\+n")
 _BREAKS = frozenset((b"\r", b"\n", b"\\"))
 
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
-#: Escapes of JSON that differ from how ctxvc itself quotes a text.
+#: JSON escapes other than those that ctxvc itself writes.
 _UNUSUAL = re.compile(rb"\\(?:u[0-9A-Fa-f]{4}|/|\\\\)")
 _ESCAPE = re.compile(
     rb'\\(?:u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|(["\\/bfnrt]))'
@@ -50,7 +50,7 @@ _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
 
 
 class Edit(NamedTuple):
-    """`data` stands in the place of what is between two offsets."""
+    """Replaces what is between two offsets by `data`."""
 
     start: int
     end: int
@@ -58,10 +58,10 @@ class Edit(NamedTuple):
 
 
 class Search:
-    """Looks for encoded forms of some texts. A value: it keeps nothing of what it saw."""
+    """Searches for encoded forms of some texts. A value: it keeps nothing of the data that it saw."""
 
     def __init__(self, marks: Mapping[bytes, bytes]) -> None:
-        """`marks` has what stands in the place of each text. Texts under `SHORTEST` bytes are left out."""
+        """`marks` maps each text to its replacement. Texts under `SHORTEST` bytes are ignored."""
         texts = sorted((text for text in marks if len(text) >= SHORTEST), key=len, reverse=True)
         self._marks = {text: marks[text] for text in texts}
         self._anchored: dict[bytes, list[bytes]] = {}
@@ -69,18 +69,18 @@ class Search:
         for text in texts:
             self._anchored.setdefault(text[:size], []).append(text)
         self._anchor = size
-        # Anchors have one length, so that each place matches one of them at most.
+        # Anchors have equal lengths, so that each place matches at most one of them.
         self._pattern = any_of(self._anchored) if texts else None
         self._blank = any(b" " in text for text in texts)
         self._least = min(-(-size * 8 // 6), _LINE)
         self._digits = re.compile(rb"[0-9A-Fa-f]{%d,}" % (2 * size))
 
     def has(self, data: bytes) -> bool:
-        """Whether one of the texts stands in `data` in an encoded form."""
+        """Whether `data` contains one of the texts in an encoded form."""
         return self._pattern is not None and any(True for _ in self._edits(data))
 
     def without(self, data: bytes) -> bytes:
-        """The data with marks, in the same encoding, in the place of the texts; the same object where it has none."""
+        """The data with the texts replaced by marks in the same encoding; the same object if it contains none."""
         if self._pattern is None:
             return data
         for _ in range(_ROUNDS):
@@ -91,7 +91,7 @@ class Search:
             data = _applied(data, [first, *edits])
         return data
 
-    # --- views: what the bytes say once they are decoded
+    # --- views: the bytes after decoding
 
     def _edits(self, data: bytes) -> Iterator[Edit]:
         """The replacements in the first encoding that contains a text; in order, without overlaps."""
@@ -101,21 +101,21 @@ class Search:
         yield self._in_runs(data)
         if json:
             yield _by_line(data, _UNUSUAL, lambda line: self._in_json(line, json - 1, url))
-        if self._blank and url == _DEPTH["url"] and b"+" in data:  # a form's: its plus signs are written %2B
-            yield self._in_view(data, View.of(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
+        if self._blank and url == _DEPTH["url"] and b"+" in data:  # forms write plus signs as %2B
+            yield self._in_view(data, View(data.replace(b"+", b" "), _PERCENT, _unquoted), quoted, 0, 0)
         if url:
             yield _by_line(data, _PERCENT, lambda line: self._in_url(line, url - 1))
 
     def _in_json(self, line: bytes, json: int, url: int) -> Iterator[Edit]:
-        return self._in_view(line, View.of(line, _ESCAPE, _unescaped), bytes, json, url)
+        return self._in_view(line, View(line, _ESCAPE, _unescaped), bytes, json, url)
 
     def _in_url(self, line: bytes, url: int) -> Iterator[Edit]:
-        return self._in_view(line, View.of(line, _PERCENT, _unquoted), quoted, 0, url)
+        return self._in_view(line, View(line, _PERCENT, _unquoted), quoted, 0, url)
 
     def _in_view(
         self, data: bytes, view: View, encode: Callable[[bytes], bytes], json: int, url: int
     ) -> Iterator[Edit]:
-        """The edits that a view asks for, as edits of what it shows."""
+        """The edits of what a view shows, in encoded form."""
         if view.data == data:
             return
         plain = [Edit(*hit) for hit in self._hits(view.data)]
@@ -126,11 +126,11 @@ class Search:
                 last = edit.end
 
     def _within(self, data: bytes, view: View, json: int, url: int) -> list[Edit]:
-        """The edits that encodings within a view ask for."""
+        """The edits from encodings nested within a view."""
         return _differing(data, view, _first(self._encodings(view.data, json, url)))
 
     def _hits(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """The places of the texts in decoded data, the longest if two begin alike; with their marks."""
+        """The places of the texts in decoded data with their marks; the longest text if two begin alike."""
         assert self._pattern is not None
         at = 0
         while match := self._pattern.search(data, at):
@@ -154,7 +154,7 @@ class Search:
                 yield Edit(_place(run, start), _place(run, end - 1) + 1, new)
 
     def _lines(self, data: bytes) -> list[tuple[int, int, bool]]:
-        """Stretches of the alphabet that are long enough, and whether one goes on with the line before."""
+        """Sufficiently long stretches of the alphabet, and whether each continues the line before."""
         classes = data.translate(_CLASSES) + b" "
         needle = b"a" * self._least
         lines = []
@@ -172,9 +172,9 @@ class Search:
         return lines
 
     def _may_have(self, characters: bytes) -> bool:
-        """Whether one of the runs may have something: all of them are decoded at once.
+        """Whether any of the runs can contain a text, decided by decoding all of them at once.
 
-        In one of the phases each of them is right, whatever stands before it.
+        In one of the phases each run is decoded correctly, whatever precedes it.
         """
         assert self._pattern is not None
         standard = characters.translate(_TO_STANDARD)
@@ -184,7 +184,7 @@ class Search:
         return any(self._pattern.search(_from_digits(digits, phase)) for phase in range(2) if digits)
 
     def _in_base64(self, characters: bytes) -> list[Edit]:
-        """Edits of a run, of the first phase in which it says one of the texts."""
+        """The edits of a run, from the first phase in which it contains one of the texts."""
         standard = characters.translate(_TO_STANDARD)
         for phase in range(4):
             decoded, bits = _decoded(standard, phase), 6 * (phase + len(characters))
@@ -211,30 +211,26 @@ class Search:
 
 
 class View:
-    """Decoded bytes, with the source position of each."""
+    """Decoded bytes, and the source position of each."""
 
-    def __init__(self, data: bytes, escapes: list[tuple[int, int, int, int]]) -> None:
-        """`escapes` are offset and size of a piece that was decoded, here and in the source; the rest is as it was."""
-        self.data = data
-        self._escapes = escapes
-        self._starts = [escape[0] for escape in self._escapes]
-
-    @classmethod
-    def of(cls, data: bytes, pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]) -> View:
-        """The view of data with each match of a pattern decoded."""
-        pieces, escapes, at, size = [], [], 0, 0
+    def __init__(self, data: bytes, pattern: re.Pattern[bytes], decode: Callable[[re.Match[bytes]], bytes]) -> None:
+        """The view of `data` with each match of `pattern` decoded."""
+        pieces, at, size = [], 0, 0
+        #: Offset and size of each decoded piece, here and in the source; the rest is unchanged.
+        self._escapes: list[tuple[int, int, int, int]] = []
         for match in pattern.finditer(data):
             start, end = match.span()
             piece = decode(match)
             pieces += [data[at:start], piece]
             size += start - at
-            escapes.append((size, len(piece), start, end - start))
+            self._escapes.append((size, len(piece), start, end - start))
             size += len(piece)
             at = end
-        return cls(b"".join((*pieces, data[at:])), escapes)
+        self.data = b"".join((*pieces, data[at:]))
+        self._starts = [escape[0] for escape in self._escapes]
 
     def source(self, edit: Edit) -> Edit:
-        """An edit of the view as one of its source: what was decoded as one goes as one."""
+        """An edit of the view as an edit of its source; an escape is replaced as a whole."""
         return Edit(self._before(edit.start), self._behind(edit.end), edit.data)
 
     def _before(self, offset: int) -> int:
@@ -260,13 +256,13 @@ def quoted(data: bytes) -> bytes:
 
 
 def beginnings(text: bytes) -> list[bytes]:
-    """The usual encoded forms of a text: what a line that is cut short may begin with. Empty for a short text."""
+    """The usual encoded forms of a text, which a truncated line may begin with. Empty for a short text."""
     if len(text) < SHORTEST:
         return []
     digits = binascii.hexlify(text)
     forms = [digits, digits.upper(), quoted(text), quoted(text).replace(b"%20", b"+")]
     for phase in range(3):
-        # Only the characters that say nothing of what stands before and behind.
+        # Only the characters that do not depend on the text's neighbours.
         encoded = binascii.b2a_base64(b"\0" * phase + text, newline=False)
         whole = encoded[-(-8 * phase // 6) : 8 * (phase + len(text)) // 6]
         forms += [whole, whole.translate(_TO_URL)]
@@ -280,13 +276,13 @@ def _decoded(characters: bytes, phase: int) -> bytes:
 
 
 def _from_digits(digits: bytes, phase: int) -> bytes:
-    """The whole bytes that hexadecimal digits say of which the first is the one at `phase` in its pair."""
+    """The whole bytes of hexadecimal digits whose first digit is at `phase` in its pair."""
     digits = b"0" * phase + digits
     return binascii.unhexlify(digits[: len(digits) & ~1])
 
 
 def _runs(lines: Iterable[tuple[int, int, bool]]) -> list[list[tuple[int, int]]]:
-    """Lines that belong together."""
+    """Lines grouped into runs."""
     runs: list[list[tuple[int, int]]] = []
     for start, end, continues in lines:
         if continues:
@@ -297,14 +293,14 @@ def _runs(lines: Iterable[tuple[int, int, bool]]) -> list[list[tuple[int, int]]]
 
 
 def _groups(decoded: bytes, hits: list[tuple[int, int, bytes]], phase: int, size: int) -> Iterator[Edit]:
-    """The groups of four characters that say something of a hit, rewritten; `size` is that of the whole run."""
+    """The groups of four characters that encode part of a hit, rewritten; `size` is the size of the whole run."""
     at = 0
     while at < len(hits):
         first = hits[at][0] // 3
         start, pieces = 3 * first, []
         while True:
             begin, end, mark = hits[at]
-            # As many bytes as what it replaces, modulo three: what follows stays where it is in its group.
+            # Adds the replaced number of bytes modulo three, so that what follows keeps its place in its group.
             pieces += [decoded[start:begin], mark, b"." * ((end - begin - len(mark)) % 3)]
             start, last, at = end, -(-end // 3), at + 1
             if at == len(hits) or hits[at][0] // 3 >= last:
@@ -315,7 +311,7 @@ def _groups(decoded: bytes, hits: list[tuple[int, int, bytes]], phase: int, size
 
 
 def _by_line(data: bytes, sign: re.Pattern[bytes], edits: Callable[[bytes], Iterable[Edit]]) -> Iterator[Edit]:
-    """The edits of each line that has a sign: neither a string of JSON nor a URL goes over the end of one."""
+    """The edits of each line that contains a sign: neither a JSON string nor a URL extends past a line's end."""
     behind = 0
     while match := sign.search(data, behind):
         start = max(data.rfind(b"\n", behind, match.start()) + 1, behind)
@@ -326,18 +322,18 @@ def _by_line(data: bytes, sign: re.Pattern[bytes], edits: Callable[[bytes], Iter
 
 
 def _first(groups: Iterable[Iterable[Edit]]) -> list[Edit]:
-    """The first group of edits that is not empty; what is behind it is not looked at."""
+    """The first group of edits that is not empty; later ones are not evaluated."""
     return next(filter(None, map(list, groups)), [])
 
 
 def _differing(data: bytes, view: View, edits: Iterable[Edit]) -> list[Edit]:
-    """Edits of a view as edits of its source, but for places that stand there as they are shown."""
+    """Edits of a view as edits of its source, except at places where the source equals the view."""
     pairs = ((edit, view.source(edit)) for edit in edits)
     return [there for here, there in pairs if data[there.start : there.end] != view.data[here.start : here.end]]
 
 
 def _place(run: list[tuple[int, int]], offset: int) -> int:
-    """The position in the data of a character of a run."""
+    """The position in the data of a run's character."""
     for start, end in run:
         if offset < end - start:
             return start + offset

@@ -1,7 +1,6 @@
-"""The search for secrets in a text, by the rules.
+"""Finds secrets in a text by the rules.
 
-Ordinary text costs little: what has no long run of a token's characters, no address and no telling word is let go after
-one look.
+Ordinary text is cheap: one pass suffices if it has no long run of a token's characters, no address and no telling word.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping
 from string import ascii_letters, digits
 
+from ctxvc.core.patterns import any_of
 from ctxvc.core.secrets import rules
-from ctxvc.core.secrets.alternatives import any_of
 from ctxvc.core.secrets.rules import Rule
 
-#: Between which two offsets in bytes a secret stands, and its kind.
+#: Start and end of a secret as offsets in bytes, and its kind.
 Place = tuple[int, int, str]
 
 
@@ -26,7 +25,7 @@ def places(data: bytes) -> list[Place]:
 
 
 def _classes(kinds: Mapping[str, str], other: str) -> bytes:
-    """A table for `bytes.translate`: each of these characters becomes the one that it is listed under."""
+    """A table for `bytes.translate` that maps each of these characters to its key in `kinds`, others to `other`."""
     table = bytearray(other.encode() * 256)
     for kind, characters in kinds.items():
         for character in characters.encode():
@@ -34,32 +33,32 @@ def _classes(kinds: Mapping[str, str], other: str) -> bytes:
     return bytes(table)
 
 
-# Finding something in a translation is several times as fast as a pattern for it in the text itself.
+# Searching a translation is several times as fast as matching a pattern in the text itself.
 _RUN = _classes({"a": ascii_letters + digits + "_-~"}, " ")
 _LONG = b"a" * rules.RUN
 _CLASSES = _classes({"d": digits, "a": ascii_letters + "_-+/.~!@#%^?", "=": ":=>", " ": " \t", '"': "\"'`\\"}, ".")
-#: Where something is given a value of some length, in such a translation.
+#: An assignment of a sufficiently long value, in such a translation.
 _GIVEN = re.compile(rb'=[ "]{0,5}(?:a{5,6} |a")?(?=[ad]{8})a{0,48}d')
-#: Of a name and a key beside it, the fewest bytes.
+#: The fewest bytes of a name with a key beside it.
 _BESIDE = 20
-#: What may stand behind such a name; at the end of a text nothing does.
+#: What may follow such a name; nothing does at the end of a text.
 _BESIDE_FIRST = frozenset({b'"', b"'", b"`", b" ", b"\t", b"|", b","})
 _BEHIND_A_NAME = b" \t\"'`\\]:=0123456789"
 
-#: Where the search for a token begins before the run that its anchor is in, and where it ends behind it.
+#: How far before the run of its anchor, and how far after it, a token is searched for.
 _BEFORE_RUN = 32
 _BEHIND_RUN = 512
 
-#: anchor → the numbers of the rules that have it.
+#: Anchor → the numbers of the rules that have it.
 _RULES_OF: dict[bytes, list[int]] = {}
 for _number, _rule in enumerate(rules.TOKENS):
     for _anchor in _rule.anchors:
         _RULES_OF.setdefault(_anchor, []).append(_number)
 _ANCHORS = any_of(_RULES_OF)
-#: The beginning of a token behind another word in the same run.
+#: The beginning of a token that follows another word in the same run.
 _GLUED = re.compile(b"[_-][A-Za-z]?" + any_of(filter(rules.is_telling, _RULES_OF)).pattern)
-# How the run of a token begins, and what stands before one: the end of a beginning with a dot in it, or what may stand
-# before a token without being a part of it.
+# How the run of a token begins, and what precedes one: the end of a beginning with a dot in it, or what may precede a
+# token without being part of it.
 _HEADS = frozenset(anchor[:3] for rule in rules.TOKENS for anchor in rule.anchors if len(anchor) >= 3)
 _SHORT_HEADS = frozenset(anchor for rule in rules.TOKENS for anchor in rule.anchors if len(anchor) == 2)
 _BEFORE = (
@@ -72,9 +71,9 @@ _BEFORE = (
 
 
 def _tokens(data: bytes) -> list[Place]:
-    """Tokens that are known by how they begin: by the runs that they are in, and of one run the rule that comes first.
+    """Tokens recognised by their beginning: in the order of their runs, and for one run in the order of the rules.
 
-    A rule looks at no byte twice, however many runs lie close together.
+    A rule examines no byte twice, however many runs are close together.
     """
     plain = data.translate(_RUN)
     starts, ends = array("q"), array("q")
@@ -111,7 +110,7 @@ def _tokens(data: bytes) -> list[Place]:
 def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, int]]) -> Iterator[tuple[int, Place]]:
     """The matches of a rule around some runs (start, end, number), each with the number of the first run near it.
 
-    What stands around several of them is looked at once.
+    The text around several runs is examined once.
     """
     first = behind = 0
     while first < len(runs):
@@ -127,7 +126,7 @@ def _around(rule: Rule, data: bytes, plain: bytes, runs: list[tuple[int, int, in
 
 
 def _runs(plain: bytes) -> Iterator[tuple[int, int]]:
-    """The places of long runs of letters, digits and `_-~`. By translation: ten times as fast as a pattern."""
+    """The places of long runs of letters, digits and `_-~`; translation is ten times as fast as a pattern."""
     start = plain.find(_LONG)
     while start >= 0:
         end = plain.find(b" ", start)
@@ -139,7 +138,7 @@ def _runs(plain: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _jwts(data: bytes, plain: bytes, start: int, end: int) -> Iterator[Place]:
-    """Tokens of three parts, by the dot before the second: each part is read once."""
+    """Tokens of three parts, located by the dot before the second; each part is read once."""
     dot = data.find(b".eyJ", start, end)
     while dot >= 0:
         begin = None
@@ -169,14 +168,14 @@ def _by_their_words(data: bytes) -> Iterator[Place]:
 
 
 def _private_keys(data: bytes) -> Iterator[Place]:
-    """Private keys with the lines around them; where the end is missing, as far as lines look like those of one."""
+    """Private keys with the lines around them; without an end, as far as lines look like those of a key."""
     ends = [match.span() for match in rules.KEY_END.finditer(data)]
     at = 0
     for match in rules.KEY_BEGIN.finditer(data):
         start, inside = match.start(), match.end() + rules.DASHES
         if start < at:
             continue
-        behind = bisect(ends, (inside, len(data)))  # something stands between the two
+        behind = bisect(ends, (inside, len(data)))  # something is between the two
         if behind < len(ends) and ends[behind][0] - inside <= rules.KEY_BYTES:
             at = ends[behind][1] + rules.DASHES
         elif lines := rules.KEY_LINES.match(data, inside):
@@ -188,8 +187,8 @@ def _private_keys(data: bytes) -> Iterator[Place]:
 
 
 def _secret_by_name(data: bytes) -> Iterator[Place]:
-    """Values that are secret by their name."""
-    # Where a value is given to something, and soon has a digit: a name and a look at it come after that.
+    """Values that are secret because of their name."""
+    # Only assignments whose value soon contains a digit are examined further, by name and looks.
     headers: list[tuple[int, int]] | None = None
     for place in _GIVEN.finditer(data.translate(_CLASSES)):
         at = place.start()
@@ -209,7 +208,7 @@ def _secret_by_name(data: bytes) -> Iterator[Place]:
 
 
 def _options(data: bytes) -> Iterator[Place]:
-    """The values of options, as of a command."""
+    """The values of command-line options."""
     behind = 0
     for match in rules.OPTION_END.finditer(data):
         start, at = match.span()
@@ -223,7 +222,7 @@ def _options(data: bytes) -> Iterator[Place]:
 
 
 def _beside(data: bytes) -> Iterator[Place]:
-    """Values whose name stands before them, with no sign between."""
+    """Values that follow their name with no sign in between."""
     if len(data) < _BESIDE:
         return
     lower = data.lower()
@@ -241,7 +240,7 @@ def _beside(data: bytes) -> Iterator[Place]:
 
 
 def _cookie(data: bytes, at: int, headers: list[tuple[int, int]]) -> Iterator[Place]:
-    """The value of a cookie, in a line with the header; `headers` are where names of such end and begin, in order."""
+    """The value of a cookie on the header's line; `headers` lists where header names end and begin, in order."""
     line = max(0, at - 4000)
     line = max(line, data.rfind(b"\n", line, at))
     nearest = bisect(headers, (at, len(data))) - 1

@@ -1,7 +1,7 @@
 """Secrets in recorded text: where they are, and the text with marks in their place.
 
 Redacting twice is the same as redacting once. docs/secrets.md says what is found, and what is not. The rules are loaded
-when a text is first looked at: most commands look at none, and so many patterns take their time.
+when a text is first examined, because so many patterns take time and most commands need none.
 """
 
 from __future__ import annotations
@@ -18,53 +18,49 @@ from ctxvc.core import display as text
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message, Part
 from ctxvc.core.ledger.ledger import Group, Row
-from ctxvc.core.recording.events import Compacted, Edited, Event, Opened, Said, Warned
-from ctxvc.core.secrets import alternatives
+from ctxvc.core.recording.events import Opened, Warned
 
-#: Gives eight hexadecimal digits for a secret: the same for the same secret, of no use to who does not have the key.
+#: Returns eight hexadecimal digits for a secret: the same for the same secret, and useless without the key.
 Mac = Callable[[bytes], str]
-
-#: A pattern that finds each of some words.
-any_of = alternatives.any_of
 
 MARK = re.compile(rb"\[REDACTED:[a-z0-9-]{1,40}:[0-9a-f]{8}\]")
 
-#: Endings of bodies that are text, or may have text in them. Pictures and PDFs are not looked into.
+#: Extensions of bodies that are text or may contain text. Images and PDFs are not examined.
 TEXTS = frozenset({"txt", "json", "bin"})
 
-#: The fields of content blocks in which ids of calls stand: a provider takes no mark there.
+#: The fields of content blocks that contain ids of calls, where a provider rejects a mark.
 IDS = frozenset({b"id", b"tool_use_id", b"tool_id", b"call_id"})
 _MARKED = re.compile(rb"\[REDACTED:([a-z0-9-]{1,40}):([0-9a-f]{8})\]")
 
-#: Shorter names have no secret that the rules know.
+#: Shorter names contain no secret that the rules know.
 _NAMES = 20
 
-#: How often a text is gone through: cutting out one secret can bring another to light, though hardly ever.
+#: The most passes over a text: removing one secret can expose another, though hardly ever.
 _ROUNDS = 4
 
-#: A string of JSON whose escapes are covered: its end is the next quote. One that has none goes as far as the text.
+#: A JSON string whose escapes are covered: it ends at the next quote, or at the end of the text.
 _STRING = re.compile(rb'"[^"]*(?:"(\s*:)?)?')
 _CODE = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
-#: What an escape stands for; a backslash last, so that it makes no other.
+#: Each escape with its character; the backslash is last, so that it forms no new escape.
 _ESCAPES = ((b'\\"', b'"'), (b"\\n", b"\n"), (b"\\t", b"\t"), (b"\\r", b"\r"), (b"\\/", b"/"), (b"\0", b"\\"))
 
 
 class Finding(NamedTuple):
-    """A secret in a text, between two offsets in bytes."""
+    """A secret in a text: start and end as offsets in bytes, and its kind."""
 
     start: int
     end: int
     kind: str
 
 
-#: Finds secrets in a text besides those that the rules know, in any order. What it raises is told to whoever asked.
+#: Returns the secrets in a text besides those that the rules know, in any order. Its exceptions reach every caller.
 Scan = Callable[[bytes], Sequence[Finding]]
 
 
 class Criteria(NamedTuple):
-    """What counts as a secret: findings of the rules and of `scan`, except values that are allowed.
+    """What counts as a secret: findings of the rules and of `scan`, except allowed values.
 
-    `allowed` has the SHA-256 of each, in hexadecimal.
+    `allowed` contains the SHA-256 of each of those, in hexadecimal.
     """
 
     allowed: frozenset[str] = frozenset()
@@ -78,9 +74,10 @@ RULES = Criteria()
 
 
 def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
-    """The secrets in a text, in order; none overlaps another.
+    """The secrets in a text, in order and without overlaps.
 
-    Where two do, the more certain kind counts; of the rules' and the scanner's, both are one. Raises: as `scan`.
+    If two overlap, the more certain kind wins; one of the rules' and one of the scanner's are merged. Raises: as
+    `scan`.
     """
     from ctxvc.core.secrets.find import places
 
@@ -92,7 +89,7 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
     for match in MARK.finditer(data):
         marks.add(*match.span())
     findings: list[Finding] = []
-    covered = bytearray(len(data))  # where a finding is kept: one look, however many there are
+    covered = bytearray(len(data))  # marks the bytes of findings: one lookup, however many there are
     for finding in candidates:
         if marks.hold(finding) or allowed.hold(finding):
             continue
@@ -103,7 +100,7 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
             covered[finding.start : finding.end] = b"\1" * (finding.end - finding.start)
     findings.sort()
     for finding in besides:
-        # A scanner knows nothing of marks: what it finds around one is the mark.
+        # A scanner does not know marks: what it finds around one is the mark.
         if (
             not criteria.allow(data[finding.start : finding.end])
             and not marks.meet(finding)
@@ -116,7 +113,7 @@ def find(data: bytes, criteria: Criteria = RULES) -> list[Finding]:
 
 
 class _Spans:
-    """Places in a text, by where they begin. To ask costs the same however many there are."""
+    """Places in a text, ordered by their start. Lookups cost the same however many there are."""
 
     def __init__(self) -> None:
         self._places: list[tuple[int, int]] = []
@@ -127,11 +124,11 @@ class _Spans:
         self._longest = max(self._longest, end - start)
 
     def hold(self, finding: Finding) -> bool:
-        """Whether all of it is in one of them."""
+        """Whether the finding lies entirely within one of them."""
         return any(start <= finding.start and finding.end <= end for start, end in self._near(finding))
 
     def meet(self, finding: Finding) -> bool:
-        """Whether some of it is in one of them."""
+        """Whether the finding overlaps one of them."""
         return any(start < finding.end and finding.start < end for start, end in self._near(finding))
 
     def _near(self, finding: Finding) -> list[tuple[int, int]]:
@@ -140,9 +137,9 @@ class _Spans:
 
 
 def redact(data: bytes, mac: Mac, criteria: Criteria = RULES, *, name: bytes = b"") -> bytes:
-    """The text with a mark in the place of each secret; the same object where it has none.
+    """The text with each secret replaced by a mark; the same object if it has none.
 
-    `name` is what the text is the value of, as in a JSON object. Raises: as `criteria.scan`.
+    `name` is the name that the text is the value of, as in a JSON object. Raises: as `criteria.scan`.
     """
     for _ in range(_ROUNDS):
         findings = _find_value(data, name, criteria)
@@ -162,14 +159,14 @@ def mark(kind: str, secret: bytes, mac: Mac) -> bytes:
 
 
 def as_name(clean: bytes) -> bytes:
-    """An id or a name with its marks in characters that one may have: `redacted-github-token-7c01f2e9`."""
+    """An id or a name with its marks in characters that are valid there: `redacted-github-token-7c01f2e9`."""
     return _MARKED.sub(rb"redacted-\1-\2", clean)
 
 
 class Redactor:
-    """Takes the secrets out of what is to be stored. A value: it keeps nothing of what it saw.
+    """Removes the secrets from what is to be stored. A value: it keeps nothing of what it saw.
 
-    All of it raises what the scanner of its criteria raises: nothing passes that was not looked at.
+    Every method raises what the scanner of its criteria raises, so that nothing passes unexamined.
     """
 
     def __init__(self, mac: Mac, criteria: Criteria = RULES) -> None:
@@ -180,13 +177,13 @@ class Redactor:
         return redact(data, self._mac, self._criteria)
 
     def text(self, value: str) -> str:
-        """A string, as `data`; the same object where nothing was found."""
+        """A string redacted like `data`; the same object if nothing was found."""
         data = text.encode(value)
         clean = self.data(data)
         return value if clean is data else text.decode(clean)
 
     def name(self, value: str) -> str:
-        """The id of a call, or the name of a tool or a model: what stands for a secret there is a name as well."""
+        """A call's id, or a tool's or model's name, redacted so that it stays a valid name."""
         if len(value) < _NAMES and not self._criteria.scan:
             return value
         data = text.encode(value)
@@ -194,7 +191,7 @@ class Redactor:
         return value if clean is data else text.decode(as_name(clean))
 
     def body(self, data: bytes, ext: str) -> bytes:
-        """A body, by the ending of its file: in JSON each string is looked at as what it says, and the rest stays."""
+        """A body redacted by its file extension; in JSON each string is examined decoded, and the rest stays."""
         if ext == "json":
             return strings(data, self._string) if _has_some(data, self._criteria) else data
         return self.data(data) if ext in TEXTS else data
@@ -206,10 +203,10 @@ class Redactor:
         return value if clean is data or clean == data else wire.parse(clean)
 
     def part(self, part: Part) -> Part:
-        """A part with its body, its files, the rest of its content block, its call's id and tool redacted.
+        """A part with its body, files, remaining content block, call id and tool redacted.
 
-        A call and its result get the same id, since one secret has one mark. Thinking that was changed loses its
-        signature: no provider would take the two together.
+        A call and its result get the same id, since one secret has one mark. Changed thinking loses its signature,
+        because no provider would accept the two together.
         """
         files = tuple((suffix, self.body(data, suffix.rpartition(".")[2])) for suffix, data in part.files)
         body = self.body(part.body, part.ext)
@@ -232,7 +229,7 @@ class Redactor:
         return message if same else msgspec.structs.replace(message, parts=parts, model=model)
 
     def row(self, row: Row) -> Row:
-        """A row whose words, other than those it was recorded with, are redacted."""
+        """A row with its stub redacted; its recorded fields stay."""
         if not row.stub:
             return row
         stub = self.text(row.stub)
@@ -245,25 +242,6 @@ class Redactor:
             if (stub, label) == (group.stub, group.label)
             else msgspec.structs.replace(group, stub=stub, label=label)
         )
-
-    def event(self, event: Event) -> Event:
-        """An importer's event, redacted."""
-        match event:
-            case Said():
-                message = self.message(event.message)
-                return event if message is event.message else msgspec.structs.replace(event, message=message)
-            case Compacted():
-                summary, detail = tuple(map(self.message, event.summary)), self.value(event.detail)
-                prompt = tuple(map(self.message, event.prompt))
-                return msgspec.structs.replace(event, summary=summary, prompt=prompt, detail=detail)
-            case Edited():
-                message = self.message(Message(role="user", parts=event.parts))
-                return msgspec.structs.replace(event, parts=message.parts)
-            case Opened():
-                return self.opened(event)
-            case Warned():
-                return self.warned(event)
-        return event
 
     def opened(self, event: Opened) -> Opened:
         texts = {name: self.text(getattr(event, name)) for name in ("name", "title", "cwd", "branch", "agent")}
@@ -294,13 +272,13 @@ def secrets(data: bytes, ext: str, criteria: Criteria = RULES) -> Iterator[tuple
 
 
 def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
-    """JSON with each string that `change` gives another for; all other bytes stay as they are.
+    """JSON with the strings that `change` replaces; all other bytes stay as they are.
 
-    It is called with what a string says and the key that it is the value of, empty for none.
+    `change` is called with a string's value and the key that it is the value of, empty for none.
     """
     key, behind = b"", 0
     pieces: list[bytes] = []
-    # A pattern for escapes would need memory for each of them; with them covered a quote is where a string ends.
+    # A pattern for escapes would need memory for each of them; with escapes covered, every quote delimits a string.
     covered = data.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in data else data
     for match in _STRING.finditer(covered):
         start, end = match.span()
@@ -308,7 +286,7 @@ def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
         closed = covered.endswith(b'"', start + 1, end - len(colon))
         inside = data[start + 1 : end - len(colon) - closed]
         value = _string_value(inside)
-        # A name counts for the string right behind it, and not for those of an object or list that it names.
+        # A name applies to the string directly after it, not to those in an object or list that it names.
         name = b"" if data[behind:start].strip() else key
         pieces.append(data[behind:start])
         key, behind = (value if colon else b""), end
@@ -321,7 +299,7 @@ def strings(data: bytes, change: Callable[[bytes, bytes], bytes]) -> bytes:
 
 
 def renamed(body: bytes, files: Mapping[str, bytes]) -> bytes:
-    """The body of a result whose siblings are others now, by the SHA-256 of what each was."""
+    """The body of a result whose sibling files were replaced; `files` maps each old SHA-256 to the new bytes."""
     listed = wire.parsed(body, list)
     for item in listed or ():
         match item:
@@ -345,7 +323,7 @@ def _overlapped(findings: list[Finding], new: Finding) -> slice:
 
 
 def _find_value(value: bytes, name: bytes, criteria: Criteria) -> list[Finding]:
-    """The secrets in the value of a name; an empty one is none. By its name alone all of it may be one."""
+    """The secrets in the value of a name; an empty name is none. The name alone may make the whole value a secret."""
     if not name:
         return find(value, criteria)
     from ctxvc.core.secrets.rules import kind_by_name
@@ -357,7 +335,7 @@ def _find_value(value: bytes, name: bytes, criteria: Criteria) -> list[Finding]:
 
 
 def _behind(name: bytes, scan: Scan) -> Scan:
-    """A scanner that is shown a value with its name before it: some secrets are known by their name alone."""
+    """A scanner that sees a value with its name before it, because some secrets are recognised only by their name."""
     before = b'"%s": "' % name
 
     def scanned(value: bytes) -> list[Finding]:
@@ -375,13 +353,13 @@ def _behind(name: bytes, scan: Scan) -> Scan:
 
 
 def _has_some(data: bytes, criteria: Criteria) -> bool:
-    """Whether a secret may be in JSON, allowed or not: a quick look at all of it."""
+    """Whether JSON may contain a secret, allowed or not: a quick check of all of it."""
     unescaped = plain(data)
     return bool(find(unescaped) or (criteria.scan and criteria.scan(unescaped)))
 
 
 def plain(data: bytes) -> bytes:
-    """JSON with its escapes taken for what they stand for: good enough to see whether it has a secret."""
+    """JSON with its escapes decoded, precisely enough to tell whether it contains a secret."""
     if b"\\" not in data:
         return data
     data = data.replace(b"\\\\", b"\0")

@@ -1,4 +1,4 @@
-"""The looks of secrets: one rule a kind, and tests that separate random values from words, names and placeholders.
+"""Patterns of secrets, one rule a kind, and tests that separate random values from words, names and placeholders.
 
 All patterns are over bytes and match ASCII only, so that cutting a match out of valid UTF-8 leaves valid UTF-8.
 """
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """A kind of secret. Of a match of `expression`, the group `secret` is what is secret; without one, all of it.
+    """A kind of secret: the group `secret` of a match of `expression`, or the whole match if there is no such group.
 
-    Every match holds one of `anchors`. `check` is asked about the secret; none takes every match. `least` is how long
-    the unbroken run of a token's characters is that an anchor lies in.
+    Every match contains one of `anchors`. `check` tests the secret; None accepts every match. `least` is the minimum
+    length of the unbroken run of token characters around an anchor.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[bytes]:
-        """The expression, compiled when it is first needed: all of them take longer than most texts."""
+        """The expression, compiled on first use: compiling all of them takes longer than searching most texts."""
         return _compiled(self.expression)
 
 
@@ -38,26 +38,26 @@ def _compiled(expression: bytes) -> re.Pattern[bytes]:
     return re.compile(expression, re.DOTALL)
 
 
-# What a token of its own may follow: no character of a longer word, but an escape in text that was quoted once more, a
-# percent-encoded character, or a terminal's colour. `%(n)d` is how many characters of the token were matched before
-# this is asked: a pattern that begins with letters is searched for many times as fast as one that looks behind first.
+# What may precede a token: no character of a longer word, but an escape in text that was quoted again, a
+# percent-encoded character, or a terminal's colour. `%(n)d` is the number of the token's characters already matched at
+# this point: a pattern that begins with letters is many times as fast as one that looks behind first.
 _BEGIN = (
     rb"(?:(?<![A-Za-z0-9_-].{%(n)d})|(?<=\\[nrtbf].{%(n)d})|(?<=%%[0-9A-Fa-f]{2}.{%(n)d})|(?<=[0-9\[][mK].{%(n)d}))"
 )
-# What one may follow that nothing else begins like: also an option's letter (`-u`), a word with `-` or `_` behind it.
+# What may precede a token with an unmistakable beginning: also an option's letter (`-u`), or a word and `-` or `_`.
 _GLUED_BEGIN = (
     rb"(?:(?<![A-Za-z0-9].{%(n)d})|(?<=-[A-Za-z].{%(n)d})|(?<=\\[nrtbf].{%(n)d})|(?<=%%[0-9A-Fa-f]{2}.{%(n)d})"
     rb"|(?<=[0-9\[][mK].{%(n)d}))"
 )
 _END = rb"(?![A-Za-z0-9_-])"
 
-#: Words that a real secret does not hold, and that documentation and tests do.
+#: Words that appear in documentation and tests but not in a real secret.
 _PLACEHOLDER = re.compile(
     rb"example|sample|dummy|placeholder|change_?me|redacted|insert|replace|xxxxx|[*]{3}|[.]{3}|0000000|1234567890|abcdefg"
     rb"|deadbeef|(?<![A-Za-z0-9])(?:your|my|fake|mock|foo|bar|test)[_-]|test[_-]?(?:key|token|secret|pass)",
     re.IGNORECASE,
 )
-#: A word, capitalised or not, as it stands in a name: `max`, `Tokens`, `v2`, `HTTP`.
+#: A word, capitalised or not, as part of a name: `max`, `Tokens`, `v2`, `HTTP`.
 _WORD = re.compile(rb"[A-Za-z]?[a-z]*[0-9]{0,2}|[A-Z]+[0-9]{0,2}|(?:[A-Z][a-z]+)+[0-9]{0,2}|[0-9]{1,8}")
 _DIGITS = digits.encode()
 _LETTERS = ascii_letters.encode()
@@ -67,23 +67,23 @@ _PARTS = re.compile(rb"[-_./:+=~]")
 
 
 def entropy(value: bytes) -> float:
-    """Bits a character, by how often each occurs in the value itself."""
+    """Bits a character, from the frequencies within the value itself."""
     return -sum(count / len(value) * math.log2(count / len(value)) for count in Counter(value).values())
 
 
 def is_placeholder(value: bytes) -> bool:
-    """Whether the value says of itself that it is none."""
+    """Whether the value identifies itself as a placeholder."""
     return bool(_PLACEHOLDER.search(value))
 
 
 def is_random(value: bytes) -> bool:
-    """Whether a token that its form gives away holds a value, and not `xxxx` or `your-key-here`."""
+    """Whether a token with a known form has a real value, not `xxxx` or `your-key-here`."""
     return len(set(value)) > 8 and not is_placeholder(value)
 
 
 def is_key(value: bytes) -> bool:
-    """Whether a value that only its name calls a key or a token looks like one: long, random, and no name itself."""
-    # What costs least is asked first: in hostile text there is a value at every other byte.
+    """Whether a value whose name calls it a key or token looks like one: long, random, and not itself a name."""
+    # The cheapest tests come first: hostile text can have a value at every other byte.
     if not 16 <= len(value) <= 512 or value.translate(None, _KEY_CHARACTERS):
         return False
     if len(value) - len(value.translate(None, _DIGITS)) < 2 or len(value) - len(value.translate(None, _LETTERS)) < 2:
@@ -95,7 +95,7 @@ def is_key(value: bytes) -> bool:
 
 
 def is_password(value: bytes) -> bool:
-    """Whether a value that its name calls a password looks like one that somebody uses."""
+    """Whether a value whose name calls it a password looks like one in use."""
     if not 8 <= len(value) <= 128 or is_placeholder(value) or len(set(value)) < 6:
         return False
     if re.search(rb"passw|secret|admin|hunter2|test|qwert|\bpwd\b|12345", value, re.IGNORECASE):
@@ -109,7 +109,7 @@ def _is_jwt(value: bytes) -> bool:
 
 
 def is_private(value: bytes) -> bool:
-    """Whether a block holds a key, and not only the lines around one."""
+    """Whether a block contains a key, not only the lines around one."""
     inside = re.sub(rb"-----[A-Z ]+-----|\\[nr]", b"", value)
     return sum(map(len, re.findall(rb"[A-Za-z0-9+/=]{16,}", inside))) >= 64 and not is_placeholder(value)
 
@@ -119,17 +119,17 @@ def _is_url_password(value: bytes) -> bool:
     return not is_placeholder(value) and not re.fullmatch(weak, value, re.IGNORECASE)
 
 
-#: The shortest run of letters, digits and `_-~` that a token has in it.
+#: The shortest run of letters, digits and `_-~` within a token.
 RUN = 20
 
 
 def _rule(
     kind: str, anchors: bytes, rest: bytes, check: Callable[[bytes], bool] | None = is_random, *, least: int = RUN
 ) -> Rule:
-    """A rule for tokens that begin with an anchor, with the `rest` behind it."""
+    """A rule for tokens that begin with an anchor, followed by `rest`."""
     heads = anchors.split()
     begin = _GLUED_BEGIN if all(map(is_telling, heads)) else _BEGIN
-    # A common beginning is searched for fastest, so it stands before what differs.
+    # A common beginning is searched for fastest, so it comes before what differs.
     differing = (place for place, of in enumerate(zip(*heads, strict=False)) if len({*of}) > 1)
     common = heads[0][: next(differing, min(map(len, heads)))]
     ends = (re.escape(head[len(common) :]) + begin % {b"n": len(head)} for head in heads)
@@ -145,25 +145,25 @@ def _inner(
     *,
     least: int = RUN,
 ) -> Rule:
-    """A rule for tokens that have an anchor inside. `first` is what one character at the beginning may be, or none."""
+    """A rule for tokens with an anchor inside. `first` matches one character at the beginning, or is empty."""
     begin = _BEGIN % {b"n": 1 if first else 0}
     return Rule(kind, tuple(anchors.split()), first + begin + rest, check, least)
 
 
 def is_telling(anchor: bytes) -> bool:
-    """Whether nothing but a token of its kind begins so, whatever stands before it."""
+    """Whether only tokens of its kind begin with this anchor, whatever precedes it."""
     return (len(anchor) >= 3 and anchor.endswith((b"_", b"-")) and anchor not in (b"sk-", b"key-")) or anchor in (
         *(b"AKIA", b"ASIA", b"ABIA", b"ACCA", b"AIza", b"xoxe.", b"pypi-AgE", b"AGE-SECRET-KEY-1"),
     )
 
 
-#: Found by `secret_search`, in parts: as one pattern it would look through a long run again from each `eyJ` in it.
+#: `secrets.find` matches it in parts: a single pattern would rescan a long run from each `eyJ` in it.
 JWT = Rule("jwt", (b"eyJ",), rb"eyJ" + _BEGIN % {b"n": 3}, _is_jwt, RUN)
-#: What follows the first part of one, from the dot on; and how long that part is behind `eyJ` at least.
+#: What follows its first part, from the dot on; and the minimum length of that part after `eyJ`.
 JWT_REST = re.compile(rb"\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")
 JWT_PART = 10
 
-#: Tokens that are known by how they begin. Anchors lie within such a run.
+#: Tokens recognised by their beginning. Anchors lie within such a run.
 TOKENS: tuple[Rule, ...] = (
     _rule("aws-access-key", b"AKIA ASIA ABIA ACCA", rb"[A-Z2-7]{16}" + _END),
     _rule("github-token", b"ghp_ gho_ ghu_ ghs_ ghr_", rb"[A-Za-z0-9]{36,255}" + _END),
@@ -231,7 +231,7 @@ TOKENS: tuple[Rule, ...] = (
     _rule("planetscale-token", b"pscale_", rb"(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}"),
 )  # fmt: skip
 
-#: Secrets in an address. Every match holds `://`.
+#: Secrets in an address. Every match contains `://`.
 ADDRESSES: tuple[Rule, ...] = (
     Rule(
         "slack-webhook",
@@ -260,14 +260,14 @@ ADDRESSES: tuple[Rule, ...] = (
     ),
 )
 
-#: The lines around a private key. The last dashes are not part of the match: those of one may begin the next.
+#: The lines around a private key. The last dashes are not part of the match: they may also begin the next line.
 KEY_BEGIN = re.compile(rb"-----BEGIN (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?(?=-----)")
 KEY_END = re.compile(rb"-----END (?:[A-Z0-9]{2,12} ){0,2}PRIVATE KEY(?: BLOCK)?(?=-----)")
 DASHES = 5
-#: How many bytes may stand between the two. What stands before each line may be anything: a number with an arrow, a
-#: sign of a diff, the file's name.
+#: The most bytes between the two. Anything may precede each line: a number with an arrow, a sign of a diff, the file's
+#: name.
 KEY_BYTES = 16_384
-#: Where the end is missing, a key goes as far as lines look like those of one.
+#: Without an end, a key extends as far as lines look like those of one.
 KEY_LINES = re.compile(
     rb"(?:(?:\s|\\[nr])+(?:(?:[0-9]+(?:\xe2\x86\x92|\xe2\x94\x82|[:|\t ])|[+>|-])[ \t]*)?[A-Za-z0-9+/=]{16,})+"
 )
@@ -279,27 +279,27 @@ DJANGO_KEY = Rule(
     is_random,
 )
 
-#: Where the value of something may begin, and the name before it. That is looked for first: few places look so. The
-#: value is only looked at, since one can have others in it, as an address has.
+#: Where a value may begin, and the name before it. The beginning is searched for first, because it is rare. The value
+#: is a lookahead, since it can contain others, as an address does.
 VALUE = re.compile(
     rb"[:=>][ \t]{0,4}\\{0,2}(?:b?[\"'`])?(?:(?:[Bb]earer|[Bb]asic|[Tt]oken) )?"
     rb"(?=(?P<secret>[A-Za-z0-9_\-+/=.~!@#%^?]{8,512}))"
 )
 NAME = re.compile(rb"([A-Za-z][A-Za-z0-9_.-]{1,60})[\"'`\\\]]{0,3}[ \t]{0,4}[:=]?$")
-#: How names end whose value may stand beside them with no sign between, and what follows there: in a table, in
-#: arguments, or behind a space.
+#: Endings of names whose value may stand beside them without a sign, and what follows there: in a table, in arguments,
+#: or after a space.
 BESIDE_ENDS = (b"password", b"passwd", b"secret", b"token", b"key")
 BESIDE = re.compile(
     rb"[\"'`]?(?:(?P<space> )|\t[ \t]{0,20}|[ \t]{1,40}[\t|][ \t]{0,20}|\|[ \t]{0,20}|, ?)[\"'`]?"
     rb"(?P<secret>[A-Za-z0-9_\-+/=.~!@#%^?]{16,512})"
 )
-#: Such a name, whole, and what leads up to one behind which a space is enough: a shell sets it, or it is in a `.netrc`.
+#: Such a name in full, and what precedes one after which a space suffices: a shell sets it, or it is in a `.netrc`.
 WHOLE_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_.-]{1,60}$")
 SET = re.compile(
     rb"(?:^|[\s;&|(])(?:set(?:env|x)?(?: -[a-zA-Z]{1,8})*|export|declare) [A-Z][A-Z0-9_]{2,60}$"
     rb"|login\s{1,20}\S{1,60}\s{1,20}password$"
 )
-#: How the name of an option ends whose value is secret, with what leads up to the value; and the beginning of its name.
+#: Endings of options whose value is secret, with what precedes the value; and the beginning of such an option.
 OPTION_END = re.compile(
     rb"(?:password|passwd|token|secret|api-?key|access-key)[ =][\"']?(?=[A-Za-z0-9_\-+/=.~!@#%^?]{8})"
 )
@@ -313,10 +313,10 @@ _KEY_NAME = re.compile(
     rb"|(?:api|access|account|auth|client|encryption|license|master|private|secret|service|shared|signing|storage)key)"
     rb"[0-9]?(?:value)?$"
 )
-#: How the names of cookies end that say who somebody is.
+#: Endings of the names of cookies that identify somebody.
 COOKIE_ENDS = (b"session", b"sessionid", b"sess", b"sid", b"auth", b"jwt")
 COOKIE = re.compile(rb"cookie[\"']?:", re.IGNORECASE)
-#: How names end that are looked at more closely.
+#: Endings of names that are examined further.
 NAME_ENDS = (
     *(b"password", b"passwd", b"passphrase", b"pwd", b"passwort", b"secret", b"token", b"credential", b"credentials"),
     *(b"authorization", b"key", b"base", b"value"),

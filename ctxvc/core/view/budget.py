@@ -8,28 +8,28 @@ import msgspec
 
 from ctxvc.errors import BadInput
 
-#: A window of fewer tokens than this is a small one.
+#: A window of fewer tokens is small.
 SMALL = 100_000
-#: A window of fewer tokens than this has no room for all context tools, and little for what is said about them.
+#: A window of fewer tokens has no room for all context tools, and little for explaining them.
 NARROW = 16_000
-#: What is assumed of a model that no table knows.
+#: The window, in tokens, assumed for a model that no table lists.
 DEFAULT_WINDOW = 200_000
-#: A human message of more tokens than this is stored whole and shown as a preview.
+#: A human message of more tokens is stored whole and shown as a preview.
 HUMAN_PASTE = 50_000
 
 
 def is_narrow(window: int) -> bool:
-    """Whether a window of so many tokens is a narrow one; one that is not known (0) is not."""
+    """Whether a window of this many tokens is narrow; an unknown one (0) is not."""
     return 0 < window < NARROW
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The thresholds, as shares of the effective budget; `offload_most` and `episodes_most` are in tokens.
 
-    A result of more than `offload` (or `offload_most`) is offloaded when it comes; old results are cleared from `clear`
-    on, all is summarised from `summarise` on, and nothing above `guard` is sent. `soft_limit` is the size in
-    tokens above which a policy wants no prompt, though more may be sent (0: the effective budget): shares for stubs are
-    of it. With `guard_at_ceiling` the guard acts above the ceiling of episodes.
+    A result of more than `offload` (or `offload_most`) is offloaded on arrival; old results are cleared from `clear`
+    on, everything is summarised from `summarise` on, and nothing above `guard` is sent. `soft_limit` is the size in
+    tokens that a policy should not exceed, though more may be sent (0: the effective budget); stubs get shares of it.
+    With `guard_at_ceiling` the guard acts above the ceiling of episodes.
     """
 
     offload: float = 0.25
@@ -43,7 +43,7 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """`window` is the most that the model takes, `reserve` the part kept free for its reply; both in tokens."""
+    """`window` is the most that the model accepts, `reserve` the part kept free for its reply; both in tokens."""
 
     window: int = DEFAULT_WINDOW
     reserve: int = 0
@@ -56,13 +56,13 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def soft_limit(self) -> int:
-        """The most that a prompt is wanted to cost."""
+        """The most that a prompt should cost."""
         limit = min(self.ladder.soft_limit or self.effective, self.effective)
         return min(limit, self.ceiling) if self.ladder.guard_at_ceiling else limit
 
     @property
     def guarded(self) -> int:
-        """The budget, or the ceiling where the guard acts there."""
+        """The effective budget, or the ceiling if the guard acts there."""
         return self.ceiling if self.ladder.guard_at_ceiling else self.effective
 
     @property
@@ -80,12 +80,12 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def guard(self) -> int:
-        """The guard acts above so many tokens."""
+        """The tokens above which the guard acts."""
         return min(self.hard_guard, self.ceiling) if self.ladder.guard_at_ceiling else self.hard_guard
 
     @property
     def hard_guard(self) -> int:
-        """Above so many tokens the hard budget is at stake."""
+        """The tokens above which the hard budget is at risk."""
         return int(self.effective * self.ladder.guard)
 
     @property
@@ -95,17 +95,17 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def kept_results(self) -> int:
-        """The number of newest tool results that clearing leaves by default (layered, layer 2)."""
+        """The number of newest tool results that clearing keeps by default (layered, layer 2)."""
         return 6 if self.window >= SMALL else 3
 
     @property
     def dashboard_cap(self) -> int:
-        """The most that all dashboards kept in the prompt may cost together, as the provider counts."""
+        """The most that all dashboards in the prompt may cost together, in the provider's tokens."""
         return max(self.soft_limit // 50, 512)
 
 
 def check(budget: Budget) -> Budget:
-    """`budget` itself. Raises: BadInput if its thresholds are out of order."""
+    """The budget itself. Raises: BadInput if its thresholds are out of order."""
     ladder = budget.ladder
     if budget.effective <= 0:
         raise BadInput(

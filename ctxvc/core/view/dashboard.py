@@ -1,6 +1,6 @@
 """The dashboard: the view as a table.
 
-`dashboard` makes the table once; people see it folded, a program whole, and a model as text (`model_dashboard`).
+`dashboard` builds the table once; people see it folded, programs in full, and models as text (`model_dashboard`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ctxvc.core.ledger.ledger import Ledger, Row, outermost
 from ctxvc.core.prompt.cut import is_cut
 
 BAR = 20
-#: Rows of a folded dashboard that stay single: the newest, and the biggest of the others.
+#: Rows that a folded dashboard lists singly: the newest, and the biggest of the others.
 NEWEST = 24
 BIGGEST = 12
 
-#: Marks the block that holds a policy's protocol, in a row's `extra.ctxvc`.
+#: Marks, in a row's `extra.ctxvc`, the block that contains a policy's protocol.
 PROTOCOL = "protocol"
 
 _SHOWN = attrgetter("shown")
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of a block: of its body, and of its place in the prompt now."""
+    """Tokens of a block: of its body, and of what is now in the prompt for it."""
 
     body: int
     shown: int
@@ -39,9 +39,9 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
 class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row of the dashboard: a block, an archived group, or a range of small old ones folded together.
 
-    `tokens` are those of the bodies, `shown` those in the prompt, as counted; `age` is in steps, 0 the newest, and
-    `parent` the nearest block above it that is in the prompt. It stands for the blocks numbered `first` to `last`; a
-    group may have more of them further on.
+    `tokens` are those of the bodies, `shown` those in the prompt, both uncalibrated; `age` is in steps, 0 the newest,
+    and `parent` the nearest ancestor that is in the prompt. The line covers the blocks numbered `first` to `last`; a
+    group may have further blocks later on.
     """
 
     id: str
@@ -63,9 +63,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
     """Budget and lines. `limit` is the most that the prompt may cost: the effective budget.
 
-    `overhead` is system prompt, tools and protocol, `dashboards` what was put for the model to see and is still in the
-    prompt, `conversation` all the rest of the messages, which the lines stand for. The three are what the provider
-    would count: a `calibration` of (a, b), in thousandths and tokens, is in them; it is not in the lines.
+    `overhead` is system prompt, tools and protocol, `dashboards` the sent dashboards still in the prompt, and
+    `conversation` the other messages, which the lines represent. These three are in the provider's tokens: they include
+    the `calibration` (a, b), in thousandths and tokens; the lines do not.
     """
 
     session: str
@@ -86,7 +86,7 @@ class Dashboard(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> int:
-        """Of the limit, floored, at most 100."""
+        """Percent of the limit used, rounded down, at most 100."""
         return min(100, self.used * 100 // self.limit) if self.limit > 0 else 100
 
     @property
@@ -110,8 +110,8 @@ def dashboard(
 ) -> Dashboard:
     """The dashboard of a ledger, with a line for each block or archived group. `costs` has every row.
 
-    With `every`, the members of groups have lines of their own instead. Dashboards that were sent have none, nor has
-    the protocol, which is overhead.
+    With `every`, the members of groups have lines of their own instead. Sent dashboards have no lines, nor has the
+    protocol, which counts as overhead.
     """
     lines = tuple(_lines(ledger, costs, every=every))
     conversation = sum(map(_SHOWN, lines))
@@ -123,7 +123,7 @@ def dashboard(
 
 
 def protocol(ledger: Ledger) -> tuple[Row, ...]:
-    """The rows that explain its context tools to the model, while they are in the prompt."""
+    """The rows in the prompt that explain the context tools to the model."""
     return tuple(chain.from_iterable(ledger.by_segment(_protocol_rows)))
 
 
@@ -132,7 +132,7 @@ def _protocol_rows(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def is_protocol(row: Row) -> bool:
-    """Whether the harness put the row in to explain the context tools to the model."""
+    """Whether the harness added the row to explain the context tools to the model."""
     return wire.own_metadata(row.extra).get(PROTOCOL) is True
 
 
@@ -167,16 +167,16 @@ def totals(
 
 
 def outer_groups(ledger: Ledger) -> dict[str, str]:
-    """group → the outermost group around it: the one that has a line."""
+    """Group → the outermost group around it, which is the one with a line."""
     return {name: outermost(ledger.groups, name) for name in ledger.groups}
 
 
 def folded(
     lines: Sequence[Line], newest: int = NEWEST, biggest: int = BIGGEST, *, gaps: frozenset[int] = frozenset()
 ) -> list[Line]:
-    """The newest lines and the biggest of the others, of equals the newer; runs of the rest are one line each.
+    """The newest lines, the biggest of the others (on a tie the newer), and one line for each run of the rest.
 
-    `gaps` are the places in `lines` before which something was left out: no run goes on across one.
+    `gaps` are the indices in `lines` before which something was omitted: no run extends across a gap.
     """
     if len(lines) <= newest + biggest:
         return list(lines)
@@ -197,12 +197,12 @@ def folded(
 
 
 def _lines(ledger: Ledger, costs: Mapping[str, Cost], *, every: bool) -> Iterator[Line]:
-    """Each block, or the group that it left in, at the place of the first of them."""
+    """A line for each block, or for the group that it left in, at the place of the group's first block."""
     around = {} if every else outer_groups(ledger)
-    parents: dict[str, str] = {}  # block → the nearest in the prompt, from itself upwards
+    parents: dict[str, str] = {}  # block → its nearest ancestor in the prompt, or itself
     members: dict[str, list[Row]] = {}  # group → its rows
-    lasts: dict[str, int] = {}  # group → where its first members that are neighbours end
-    places: list[Row | str] = []  # a row, or a group
+    lasts: dict[str, int] = {}  # group → the number at which its first run of neighbours ends
+    places: list[Row | str] = []  # a row, or a group's name
     for row in ledger.rows():
         present = row.present
         parents[row.id] = row.id if present else parents.get(row.parent, "")
@@ -272,13 +272,13 @@ def _group(ledger: Ledger, name: str, rows: Sequence[Row], costs: Mapping[str, C
 
 
 def _range(run: Sequence[Line]) -> list[Line]:
-    """One line for all of `run`; a single line stays as it is."""
+    """One line for all of `run`; a single line is unchanged."""
     if len(run) < 2:
         return list(run)
     kinds = Counter(line.type for line in run)
     states = Counter(line.status for line in run)
     for line in run:
-        if line.blocks > 1:  # each block counts, also those of a group
+        if line.blocks > 1:  # blocks of a group are counted one by one
             kinds[line.type] += line.blocks - 1
             states[line.status] += line.blocks - 1
     if inside := kinds.pop("group", 0):
@@ -306,5 +306,5 @@ def _amount(blocks: int, kinds: Counter[str]) -> str:
 
 
 def _tally(counts: Counter[str]) -> str:
-    """`16 archived, 8 visible`: the most frequent first, equals in order of appearance."""
+    """`16 archived, 8 visible`: the most frequent first, ties in order of appearance."""
     return ", ".join(f"{count} {name}" for name, count in counts.most_common())

@@ -1,9 +1,9 @@
-"""The dashboard as a model reads it, and when which form of it is due.
+"""The dashboard as a model reads it, and when each form of it is due.
 
-A **brief** board has the bar, the notes, and what may best leave, by name; a **table** a row for each block, group or
-range, and then one of **changes** those that are new or stand otherwise; a **line** the bar alone. Each begins with
-`[dashboard`, which nothing recorded can begin with in a prompt (`stub.guarded`), and holds recorded words only where
-they can neither end a line nor begin one.
+A **brief** board has the bar, the notes, and the blocks that may best leave; a **table** has a row for each block,
+group or range, and a later table of **changes** only the new and changed ones; a **line** has the bar alone. Each
+begins with `[dashboard`, which no recorded text in a prompt can begin with (`stub.guarded`), and contains recorded
+words only where they can neither end a line nor begin one.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from ctxvc.core.view.budget import Budget
 from ctxvc.core.view.dashboard import BAR, Dashboard, Line, folded, outer_groups
 
 Kind = Literal["full", "changes", "reminder", "line"]
-#: What a model sees of its context, and when. `changes`: the bar, its notes and what may best leave at a turn's start,
+#: What a model sees of its context, and when. `changes`: the bar, the notes and what may best leave at a turn's start,
 #: at thresholds, after a switch and on demand, and a line where usage moved; `thresholds`: no lines in between; `full`:
-#: the table of all blocks in the place of what may best leave; `each`: that before each call, and only the newest, as
-#: VISTA has it; `status`: the totals alone; `off`: nothing.
+#: the table of all blocks instead of what may best leave; `each`: that table before each call, and only the newest, as
+#: in VISTA; `status`: the totals alone; `off`: nothing.
 Board = Literal["each", "changes", "thresholds", "full", "status", "off"]
 Due = Literal["full", "changes", "reminder", "line", "none", "cut"]
 Count = Callable[[str], int]
 
 COLUMNS = "ID ~tokens→now age type level parent status(by) reads label"
-#: Notes that a full dashboard shows.
+#: Notes on a full dashboard.
 NOTES = 5
-#: Tokens that a line may cost, and that there must be for a dashboard of changes to be worth its header.
+#: The most tokens of a line, and the fewest for which a dashboard of changes is worth its header.
 LINE = 40
 CHANGES = 128
-#: Of a line with a reminder, and of a full dashboard that has the totals alone, with one.
+#: The same for a line with a reminder, and for a full dashboard with the totals alone and a reminder.
 REMINDER = 80
 STATUS = 96
-#: Percent of the budget by which usage must have grown for a line between two dashboards.
+#: The growth of usage, in percent of the budget, that calls for a line between two dashboards.
 GROWTH = 5
 
-# What `_row` begins with for a group.
+# The beginning of a group's row (`_row`).
 _GROUP_ROW = re.compile(r"^(G[1-9][0-9]*) [0-9]", re.MULTILINE)
 
-#: What blocks of a kind are called where their tokens are summed up, the name for what stands for others, and the
-#: tokens of a kind that is not worth a word.
+#: Names of the kinds of blocks in sums of tokens, the name for stand-ins, and the tokens below which a kind is omitted.
 KINDS = {
     "tool_result": "results",
     "tool_use": "calls",
@@ -61,19 +60,18 @@ KINDS = {
 STUBS = "stubs"
 _TRIFLE = 100
 
-#: Tokens of a usual row, to begin with, and how often it is tried to come closer to what fits.
+#: An estimate of a row's tokens, and the number of attempts to improve the fit.
 _ROW = 24
 _TRIES = 5
 
 
 class LastShown(msgspec.Struct, frozen=True):
-    """The dashboard that the model saw last: its form, the percentage, and the ledger whose rows it listed.
+    """The dashboard that the model saw last: the percentage of the budget, and the ledger whose rows it listed.
 
-    `ledger` is None if no longer known, as after a session was opened again. `reminded` says that the agent was
-    reminded to note what it learned, and has not done so yet.
+    `ledger` is None if no longer known, as after reopening a session. `reminded` means that the agent was reminded to
+    note what it learned, and has not done so yet.
     """
 
-    kind: Kind
     percent: int
     ledger: Ledger | None = None
     reminded: bool = False
@@ -82,9 +80,9 @@ class LastShown(msgspec.Struct, frozen=True):
 def shown_after(
     last: LastShown | None, kind: Kind, ledger: Ledger, dashboard: Dashboard, *, reminded: bool = False
 ) -> LastShown:
-    """The state after a dashboard of this kind. One line lists no row, so the ledger listed before it stays."""
+    """The state after a dashboard of this kind. A single line lists no rows, so the previously listed ledger stays."""
     listed_ledger = ledger if kind not in ("reminder", "line") else last.ledger if last else None
-    return LastShown(kind, dashboard.percent, listed_ledger, reminded)
+    return LastShown(dashboard.percent, listed_ledger, reminded)
 
 
 def crossed(last: LastShown | None, dashboard: Dashboard, thresholds: Sequence[int]) -> int:
@@ -109,13 +107,14 @@ def next_form(
     board: Board,
     unnoted: bool = False,
 ) -> Due:
-    """The form of the dashboard that comes next. `last` is the one since the last cut, None if there was none.
+    """The form of the next dashboard. `last` is the newest one since the last cut, None if there was none.
 
-    With the board `each` always full, and a cut before it if another one is there. Else full at the start of a turn,
-    and after a committed plan, a switch of scope, an upward crossing of one of `thresholds` (percents), or (once) if
-    much is `unnoted`; of a table only changes if the rows were listed already. At any other step a line, if usage grew
-    enough, but for the board `thresholds`. `cut` if it might not fit: `kept_tokens` are those of the dashboards since
-    the last cut, `cap` is the most that they may cost together. The caller then makes a cut, and a full one follows.
+    With the board `each` it is always full, after a cut if another one is there. Otherwise it is full at the start of a
+    turn, and after a committed plan, a switch of scope, an upward crossing of one of `thresholds` (percents), or (once)
+    if much is `unnoted`; a table becomes one of changes if the rows were listed already. At any other step it is a line
+    if usage grew enough, except with the board `thresholds`. It is `cut` if the dashboard might not fit: `kept_tokens`
+    are those of the dashboards since the last cut, `cap` the most that they may cost together. The caller then makes a
+    cut, and a full dashboard follows.
     """
     nudged = bool(crossed(last, dashboard, thresholds)) or (unnoted and not (last and last.reminded))
     if board == "each":
@@ -128,12 +127,12 @@ def next_form(
 
 
 def cap_of(budget: Budget, calibration: tuple[int, int]) -> int:
-    """`Budget.dashboard_cap` in tokens as we count them."""
+    """`Budget.dashboard_cap` in uncalibrated tokens."""
     return budget.dashboard_cap * 1000 // max(1, calibration[0])
 
 
 def room(kind: Kind, kept_tokens: int, cap: int, board: Board = "full") -> int:
-    """The most tokens that a dashboard of this kind may cost beside kept dashboards of `kept_tokens`."""
+    """The most tokens that a dashboard of this kind may cost in addition to earlier dashboards of `kept_tokens`."""
     share = {"full": _full(cap, board), "changes": cap // 4, "reminder": REMINDER, "line": LINE}[kind]
     return max(0, min(share, cap - kept_tokens))
 
@@ -168,10 +167,10 @@ def full_text(
 ) -> str:
     """The full dashboard in at most `cap` tokens by `count`.
 
-    `nudge` is the header's reminder (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older`
-    the number of those before them. Above them stands what the prompt is made of, by kind. If not all fits, old small
-    neighbours share a row, then all but fewer and fewer, then the notes go, then the kinds, then all but the header;
-    empty if not even a line fits.
+    `nudge` is the header's reminder (`Terms.nudge`). `notes` are those of the scope, the newest last, and `older` the
+    number of earlier ones. Above the notes it sums the prompt up by kind. If not all fits, old small neighbours share a
+    row, then ever more of them, then the notes are dropped, then the kinds, then everything but the header; empty if
+    not even a line fits.
     """
     note_lines = list(_notes(notes, older, cap))
     kinds = [f"in it: {text}"] if (text := by_kind(_by_type(dashboard))) else []
@@ -182,7 +181,7 @@ def full_text(
 
 
 def by_kind(tokens: Mapping[str, int]) -> str:
-    """`results 8.1k, calls 2.0k, …`, largest first: tokens by a block's kind, or `stubs`; trifles are left out."""
+    """`results 8.1k, calls 2.0k, …`, largest first: tokens by a block's kind, or `stubs`; trifles are omitted."""
     kinds: Counter[str] = Counter()
     for kind, amount in tokens.items():
         kinds[kind if kind == STUBS else KINDS.get(kind, "others")] += amount
@@ -191,7 +190,7 @@ def by_kind(tokens: Mapping[str, int]) -> str:
 
 
 def _by_type(dashboard: Dashboard) -> Counter[str]:
-    """The tokens of what stands in the prompt, by kind, as the provider counts."""
+    """The tokens of what is in the prompt, by kind, as the provider counts."""
     tokens: Counter[str] = Counter()
     for line in dashboard.lines:
         present = line.type != "group" and line.status.partition(" ")[0] in ("visible", "pinned", "masked")
@@ -211,7 +210,7 @@ def brief_text(
 ) -> str:
     """The bar, the notes of the scope, and `candidates` to leave, best first, in at most `cap` tokens by `count`.
 
-    If not all fits, the last candidates go, then the notes; empty if not even a line fits.
+    If not all fits, the last candidates are dropped, then the notes; empty if not even a line fits.
     """
     where = "" if dashboard.scope == "main" else f"scope {_word(dashboard.scope)}"
     note_lines = list(_notes(notes, older, cap))
@@ -232,7 +231,7 @@ def _brief_header(dashboard: Dashboard, remark: str, own: int) -> str:
 def changes_text(
     before: Ledger, after: Ledger, dashboard: Dashboard, *, cap: int, count: Count, nudge: str = ""
 ) -> str:
-    """Header and rows of all that is new in `after` or differs from `before`, in at most `cap` tokens.
+    """Header and rows of what is new in `after` or differs from `before`, in at most `cap` tokens.
 
     `dashboard` is that of `after`. Folded and bounded like `full_text`.
     """
@@ -248,8 +247,10 @@ def changes_text(
 
 
 def status_text(dashboard: Dashboard, remark: str = "", *, cap: int, count: Count, nudge: str = "") -> str:
-    """The totals alone, on one line of at most `cap` tokens: with the nudge if it fits, shorter if they do not; empty
-    if nothing does."""
+    """The totals on one line of at most `cap` tokens, shortened if they do not fit; empty if nothing fits.
+
+    The nudge is included if there is room.
+    """
     text, cost = _settled(dashboard, _joined(remark, nudge), [], cap, count)
     return text if cost <= cap else short_text(dashboard, cap=cap, count=count, nudge=nudge)
 
@@ -265,14 +266,14 @@ def line_text(dashboard: Dashboard, nudge: str = "") -> str:
 
 
 def groups_named(text: str) -> set[str]:
-    """The groups that have a row in the text of a dashboard."""
+    """The groups that have a row in a dashboard's text."""
     return set(_GROUP_ROW.findall(text))
 
 
 def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str], int]:
     """The newest notes of a scope with their labels, the newest last, and the number of older ones.
 
-    Those that another one supersedes are not among them.
+    Superseded notes are left out.
     """
     superseded = noting.superseded(ledger)
     rows = [
@@ -289,7 +290,7 @@ def recent_notes(ledger: Ledger, body: Callable[[Row], bytes]) -> tuple[list[str
 
 
 def _usage(dashboard: Dashboard) -> str:
-    # Not the blocks of the bar that people see: those cost a token each.
+    # Not the block characters that people see, which cost a token each.
     bar = "#" * dashboard.cells + "." * (BAR - dashboard.cells)
     return f"{bar} {dashboard.percent} %, {dashboard.used:,} / {dashboard.limit:,} tokens"
 
@@ -315,7 +316,7 @@ def _notes(notes: Sequence[str], older: int, cap: int) -> Iterator[str]:
 
 
 def _row(line: Line, width: int, a: int) -> str:
-    """A row, its tokens as the provider counts: `a` thousandths of ours."""
+    """A row, with tokens as the provider counts: `a` thousandths of ours."""
     body, place = line.tokens * a // 1000, line.shown * a // 1000
     tokens = str(body) if body == place else f"{body}→{place}"
     status = line.status.replace(" ", "")
@@ -389,8 +390,8 @@ def _settled(
 ) -> tuple[str, int]:
     """The text, whose header states its own token count, and that count.
 
-    A number may change the count of the text that it is in. If that goes round in a circle, the header is off by a
-    token or two.
+    A number may change the count of the text that contains it. If that never settles, the header is off by a token or
+    two.
     """
     own = cap
     for _ in range(4):

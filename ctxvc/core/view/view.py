@@ -1,4 +1,4 @@
-"""The view, as a policy sees it: the ledger, the prompt and its cost."""
+"""The view that a policy sees: the ledger, the prompt and its cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ctxvc.core.view.dashboard import Cost
 
 
 class _Summed(NamedTuple):
-    """A measured outline. `sums` has the cost of all slots before each slot, and last that of all of them."""
+    """A measured outline. `sums[i]` is the cost of all slots before slot i; its last entry is the total."""
 
     price: Price
     slots: tuple[Slot, ...]
@@ -23,12 +23,12 @@ class _Summed(NamedTuple):
 
 
 def measure(ledger: Ledger, price: Price) -> int:
-    """The tokens of the prompt of a ledger: of its messages, without system prompt and tools."""
+    """The tokens of the messages in a ledger's prompt, without system prompt and tools."""
     return ledger.derived(_measure, price)
 
 
 def costs(ledger: Ledger, price: Price) -> Mapping[str, Cost]:
-    """The cost of each block: of its body, and of its place in the prompt now."""
+    """The cost of each block: of its body, and of what is now in the prompt for it."""
     return ledger.derived(_costs, price)
 
 
@@ -42,8 +42,10 @@ def dashboards(ledger: Ledger, price: Price) -> int:
 
 
 def _measure(ledger: Ledger, price: Price) -> int:
-    """The sum over the outline; only what is between the parts that it begins and ends with as the last measured one
-    is counted anew."""
+    """The total of the outline; recounts only what differs from the previously measured outline.
+
+    The slots at the beginning and the end that both have in common are not counted again.
+    """
     slots, cache = outline(ledger), ledger.cache_of(_measure)
     earlier: _Summed | None = cache.get("newest")
     if earlier is None or earlier.price != price:
@@ -61,7 +63,7 @@ def _measure(ledger: Ledger, price: Price) -> int:
 
 
 def _common(slots: Iterable[Slot], earlier: Iterable[Slot], limit: int) -> int:
-    """How many slots both begin with, of at most `limit`."""
+    """The number of slots that both begin with, at most `limit`."""
     try:
         return indexOf(map(is_not, slots, earlier), True)
     except ValueError:
@@ -69,7 +71,7 @@ def _common(slots: Iterable[Slot], earlier: Iterable[Slot], limit: int) -> int:
 
 
 def costs_in_prompt(ledger: Ledger, price: Price) -> dict[str, int]:
-    """block → the tokens in its place in the prompt, if there are any."""
+    """Block → its tokens in the prompt; only blocks with a slot."""
     tokens: dict[str, int] = {}
     for slot in outline(ledger):
         tokens[slot.row.id] = tokens.get(slot.row.id, 0) + cost_of(slot, price)
@@ -91,10 +93,10 @@ def cost_of(slot: Slot, price: Price) -> int:
 
 
 class Price(Protocol):
-    """Prices in tokens. Pure: the same block always costs the same."""
+    """Prices in tokens. Pure: a block's price never changes."""
 
     def body(self, row: Row) -> int:
-        """The whole body, with the images beside it."""
+        """The whole body, including its images."""
 
     def mask(self, row: Row) -> int:
         """The block's mask."""
@@ -111,10 +113,10 @@ def _unread(row: Row) -> str:
 class View:
     """The prompt that would be sent now, and its cost.
 
-    `overhead` are the tokens of system prompt and tools, `next_group` the number for a new group of this session,
-    `idle` the seconds since the last call (0 if unknown). `calibration` is (a, b) in thousandths and tokens:
-    the provider counts about `a * count / 1000 + b`. `words` is the text of a block: the same block, the same text.
-    Without `handles`, stubs do not say how to get back what they stand for.
+    `overhead` is the tokens of system prompt and tools, `next_group` the number for a new group in this session, `idle`
+    the seconds since the last call (0 if unknown). `calibration` is (a, b) in thousandths and tokens: the provider
+    counts about `a * count / 1000 + b`. `words` returns the text of a block, always the same for the same block.
+    Without `handles`, stubs do not say how to get back what they replace.
     """
 
     ledger: Ledger
@@ -129,12 +131,12 @@ class View:
 
     @property
     def readable(self) -> bool:
-        """Whether it can read blocks."""
+        """Whether the view can read blocks."""
         return self.words is not _unread
 
     @property
     def counted(self) -> int:
-        """The tokens of the whole prompt as we count them, overhead included."""
+        """The uncalibrated tokens of the whole prompt, overhead included."""
         return self.overhead + measure(self.ledger, self.price)
 
     @property
@@ -143,14 +145,14 @@ class View:
         return self.calibrated(self.counted)
 
     def part(self, tokens: int) -> int:
-        """Counted tokens of a part of the prompt as the provider would count them: without its chat template."""
+        """The provider's tokens for our count of a part of the prompt: without its chat template."""
         return tokens * self.calibration[0] // 1000
 
     def has_room(self, text: str) -> bool:
-        """Whether a text of ours fits behind the prompt, below the guard."""
+        """Whether a text of ours fits at the end of the prompt, below the guard."""
         return self.used + self.part(self.price.text(text)) <= self.budget.guard
 
     def calibrated(self, tokens: int) -> int:
-        """Counted tokens of a whole prompt as the provider would count them."""
+        """The provider's tokens for our count of a whole prompt."""
         a, b = self.calibration
         return tokens * a // 1000 + b if tokens else 0

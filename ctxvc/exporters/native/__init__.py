@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from ctxvc.exporters.native.session import NativeFormat
 
-#: The agents. The module of each has its name with `_` for `-`, and is imported when it is needed.
+#: The agents. Each is a module, with `_` for `-`, imported when it is needed.
 AGENTS = ("codex", "opencode", "pi", "gemini", "copilot", "qwen", "openhands", "mini-swe-agent")
 
 

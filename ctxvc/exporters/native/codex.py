@@ -21,12 +21,12 @@ from ctxvc.forms.responses_writer import written
 _AGENT = _FORMAT = "codex"
 #: The release whose form is written.
 _VERSION = "0.171.0"
-#: Tokens of a result that Codex sends whole: without a limit of its own it cuts what has more than its model's.
+#: The most tokens of a result that Codex sends in full; without it, the model's limit applies.
 _LIMIT = 10_000_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The rollout. Its instructions are Codex's own, and results are not known to have failed."""
+    """The rollout. Its instructions are Codex's own; it does not say which results failed."""
     content = arriving(conversation, setting, _AGENT, _FORMAT, items=True, own_context=is_clients)
     identifier = str(session_id(conversation, setting, _AGENT))
     losses = list(content.losses)
@@ -60,7 +60,7 @@ def _event(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def _items(content: Content, losses: list[Loss]) -> Iterator[dict[str, Any]]:
-    """The lines of all items, each text also as Codex's list of sessions and its screen want it."""
+    """The lines of all items, with events for the texts that Codex shows."""
 
     def place(piece: Piece) -> tuple[int, str, bool]:
         return piece.message, piece.role, piece.block in content.human

@@ -1,4 +1,4 @@
-"""Prepares a prompt for another agent: its pieces, with calls of that agent's own tools where there are equal ones."""
+"""Prepares a prompt for another agent: calls become calls of that agent's own tools if there are equal ones."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ctxvc.exporters.conversation import Conversation
 from ctxvc.exporters.native.session import Setting
 from ctxvc.forms.losses import Loss
 
-#: How a stub begins, and what a mask leaves.
+#: The beginnings of stubs, and of the texts of masked blocks.
 _STUBS = ("[archived ", "[masked ")
 
 
 class Content(NamedTuple):
-    """The pieces in order, and what was lost on the way to them.
+    """The pieces in order, and their losses.
 
-    `human` are the blocks that a person wrote, `original` the calls as they were before they became another tool's,
-    by their ids.
+    `human` are the blocks that a person wrote; `original` maps the ids of calls that became another tool's to the
+    original calls.
     """
 
     pieces: list[Piece]
@@ -48,18 +48,18 @@ class Content(NamedTuple):
         return {piece.call: piece.tool for piece in self.pieces if piece.kind == "tool_use"}
 
     def note(self, calls: Iterable[Piece]) -> dict[str, Any]:
-        """A note of the original of each call that became another tool's (`forms.values.taken_over` reads it)."""
+        """A note on the original of each call that became another tool's, which `forms.values.taken_over` reads."""
         originals = {one.call: self.original[one.call]._asdict() for one in calls if one.call in self.original}
         return {"ctxvc": originals} if originals else {}
 
     def unattributed(self) -> list[Loss]:
-        """The texts in the user's name that no person wrote, for an agent that cannot tell."""
+        """The losses of an agent that takes all texts of the user for a person's."""
         texts = (one for one in self.pieces if one.role == "user" and one.kind != "tool_result" and one.block)
         return [Loss(f"{one.block}.origin", "a person's") for one in texts if one.block not in self.human]
 
 
 class Turn(NamedTuple):
-    """Neighbouring pieces of one role, of one message where they are the user's. `human`: a person wrote them."""
+    """Consecutive pieces of one role; the user's are of one message. `human`: a person wrote them."""
 
     role: str
     pieces: Sequence[Piece]
@@ -95,11 +95,11 @@ def arriving(
     items: bool = False,
     own_context: Callable[[str], bool] = lambda _: False,
 ) -> Content:
-    """The prompt as it may stand in a session of an agent whose own recordings have this format.
+    """The prompt for a session of `agent`, whose own recordings have this format.
 
-    `items`: it has those of the Responses API. Thinking is bound to all before it: it arrives only there, where the
-    session has it from the same agent, and nothing was taken out. `own_context` tells the texts that the agent puts in
-    by itself, anew when it goes on. Raises: Refused if there is no message yet.
+    `items`: its messages are items of the Responses API. Thinking is bound to everything before it: it is kept only in
+    items, and only if the session is from the same agent and nothing left the prompt. `own_context` recognises texts
+    that the agent adds by itself, again when it continues. Raises: Refused if there is no message yet.
     """
     by_people = frozenset(row.id for row in conversation.ledger.rows() if row.origin == "human")
     prompt = conversation.prompt()
@@ -129,14 +129,14 @@ def arriving(
 
 
 def _beginning(sent: Sequence[Piece], setting: Setting) -> Iterator[Piece]:
-    """Where stubs stand in the prompt, how the agent gets back what left it."""
+    """The text on how to recover blocks, if the prompt has stubs."""
     has_stubs = any(isinstance(piece, OwnText) and display.decode(piece.body).startswith(_STUBS) for piece in sent)
     if has_stubs and setting.recovery:
         yield OwnText(message=0, role="user", kind="user", body=display.encode(setting.recovery))
 
 
 def _losses(conversation: Conversation) -> Iterator[Loss]:
-    """What every agent has of its own."""
+    """The system prompt and the tools, of which every agent has its own."""
     if conversation.system:
         yield Loss("system", "the agent's own")
     if conversation.tools:
@@ -144,7 +144,7 @@ def _losses(conversation: Conversation) -> Iterator[Loss]:
 
 
 def _guarded(prompt: Iterable[Piece], sent: Iterable[Piece]) -> Iterator[Loss]:
-    """The texts in which a backslash stands before what begins as a text of ours."""
+    """The texts in which a backslash was put before what looks like a text of ours."""
     recorded = {piece.block: piece.body for piece in prompt}
     for piece in sent:
         if piece.kind == piece.role and b"\\[" in piece.body and piece.body != recorded.get(piece.block, piece.body):
@@ -157,20 +157,20 @@ def _is_from(conversation: Conversation, format: str) -> bool:
 
 
 def _is_unbroken(conversation: Conversation) -> bool:
-    """Whether all is in the prompt that was there when the thinking in it was signed."""
+    """Whether the prompt has everything that it had when its thinking was signed."""
     ledger = conversation.ledger
     return not ledger.groups and all(row.state in ("visible", "pinned") for row in ledger.rows())
 
 
 def _said_by_user(piece: Piece) -> Piece:
-    """A message of the system in mid-conversation as the user's, which every agent has."""
+    """A system message within the conversation as the user's, which every agent has."""
     if piece.role != "system":
         return piece
     return msgspec.structs.replace(piece, role="user", kind="user" if piece.kind == "system" else piece.kind)
 
 
 def _plain(piece: Piece, losses: list[Loss]) -> Piece:
-    """The piece without what only one provider's form has."""
+    """The piece without anything that only one provider's form has."""
     if "openai" in piece.extra and piece.kind != "other":
         piece = msgspec.structs.replace(piece, extra=without(piece.extra, "openai"))
     if piece.kind == "other":
@@ -183,7 +183,7 @@ def _plain(piece: Piece, losses: list[Loss]) -> Piece:
 
 
 def turns(content: Content) -> Iterator[Turn]:
-    """The pieces by turns: of the user's, results come in one of their own, before what else was said then."""
+    """The pieces by turns. Of the user's pieces, results are a turn of their own, before the others."""
     sent = ((piece.role, piece) for piece in content.pieces)
     for role, group in formats.by_message(sent, lambda piece: piece.kind != "tool_result"):
         if role == "assistant":
@@ -199,14 +199,14 @@ def turns(content: Content) -> Iterator[Turn]:
 
 
 def moved(turn: Turn) -> list[Loss]:
-    """The texts of a reply behind its calls, for an agent that has the texts first."""
+    """The texts of a reply after its calls, for an agent that puts texts first."""
     kinds = [piece.kind for piece in turn.pieces]
     first = kinds.index("tool_use") if "tool_use" in kinds else len(kinds)
     return [Loss(one.block, "in front of the calls") for one in turn.pieces[first:] if one.kind == "assistant"]
 
 
 def texts_and_media(piece: Piece, losses: list[Loss], takes: Collection[str] = ("image/",)) -> list[str | Media]:
-    """The texts and pictures of a text, result, picture or document; `takes` are the beginnings of media types."""
+    """The texts and media of a piece; `takes` are the beginnings of the media types that the agent takes."""
     if piece.kind == "tool_result":
         blocks = [(f"{piece.block}.content[{at}]", item) for at, item in enumerate(block_of(piece).get("content", []))]
     elif piece.kind in ("image", "document"):

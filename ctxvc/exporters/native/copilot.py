@@ -25,7 +25,7 @@ _VERSION = "1.0.102"
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The folder. A message with several texts is several."""
+    """The folder. A message with several texts becomes several messages."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses, time = list(content.losses), stamp(setting)
@@ -56,7 +56,7 @@ def _start(setting: Setting, identifier: str, time: str) -> tuple[str, dict[str,
 
 
 def _description(conversation: Conversation, setting: Setting, identifier: str, time: str) -> bytes:
-    """YAML, whose strings may be those of JSON."""
+    """The session's description in YAML, with JSON strings."""
     fields = {
         "id": identifier,
         "cwd": str(setting.folder),
@@ -68,7 +68,7 @@ def _description(conversation: Conversation, setting: Setting, identifier: str, 
 
 
 class _Events:
-    """Writes the events, each as its type and what it says."""
+    """Writes the events, each as its type and data."""
 
     def __init__(self, content: Content, identifier: uuid.UUID, losses: list[Loss]) -> None:
         self._content = content
@@ -131,7 +131,7 @@ class _Events:
         yield "assistant.turn_end", {"turnId": number}
 
     def _result(self, piece: Piece, about: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The event of a result, behind those that have its pictures."""
+        """The event of a result, after those with its pictures."""
         content = texts_and_media(piece, self._losses)
         text = "\n".join(one for one in content if isinstance(one, str))
         assets = [_asset(one) for one in content if isinstance(one, Media)]

@@ -1,33 +1,38 @@
-"""A session of Gemini CLI: a header, then a line for each message; a reply has the results of its calls."""
+"""A session of Gemini CLI: a header, then a line for each message; a reply has the results of its calls.
+
+`parts_of`, `call_fields` and `result_parts` make the parts of Gemini's messages, which Qwen Code has too.
+"""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ctxvc.core.ledger import wire
+from ctxvc.core.prompt.outline import Piece
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native import gemini_parts
-from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
+from ctxvc.exporters.native.content import Content, Media, Turn, arguments, arriving, moved, texts_and_media, turns
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.file import object_in
 from ctxvc.importers.gemini_cli import FORMAT, folders, project_hash, project_root
 
 _AGENT = "gemini"
-#: How messages begin that Gemini CLI leaves out when it goes on, and what it finds before them instead.
+#: The beginnings of media types that a message may have.
+_TAKES = ("image/", "application/pdf", "audio/", "video/")
+#: The beginnings of messages that Gemini CLI would leave out as it goes on, and a part that is put before them.
 _LEFT_OUT = re.compile(r"\s*(?:[/?]|<session_context>|<hook_context>|$)")
 _BEFORE = "…"
-#: Characters of results that Gemini CLI surely sends whole, the newest; and how many more there must be before it
-#: shortens older ones: 50,000 and 30,000 tokens, of about 4 characters.
+#: The characters of the newest results that Gemini CLI certainly sends in full, and of older ones below which it
+#: shortens none: 50,000 and 30,000 tokens of about 4 characters.
 _WHOLE, _SHORTENED = 180_000, 110_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The session. Every text in the user's name is a person's."""
+    """The session, in which every text of the user counts as a person's."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     time, losses = stamp(setting), [*content.losses, *content.unattributed(), *_shortened(content)]
@@ -53,12 +58,11 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
         if turn.role == "assistant":
             losses += moved(turn)
             answered = [
-                {**gemini_parts.call(call), "result": gemini_parts.result(results[call.call], tools, losses)}
-                for call in turn.calls
+                {**call_fields(call), "result": result_parts(results[call.call], tools, losses)} for call in turn.calls
             ]
             yield {
                 "type": "gemini",
-                "content": gemini_parts.content(turn.pieces, losses),
+                "content": parts_of(turn.pieces, losses),
                 "thoughts": [],
                 "model": model,
                 **({"toolCalls": [{**one, "status": "success"} for one in answered]} if answered else {}),
@@ -69,7 +73,7 @@ def _messages(content: Content, conversation: Conversation, losses: list[Loss]) 
 
 
 def _shortened(content: Content) -> list[Loss]:
-    """The results that Gemini CLI itself may shorten as it sends them: old ones, where there are many."""
+    """The old results that Gemini CLI may shorten as it sends them, if there are many."""
     room = _WHOLE
     old = []
     for piece in reversed(content.results.values()):
@@ -82,17 +86,47 @@ def _shortened(content: Content) -> list[Loss]:
 
 
 def _question(turn: Turn, losses: list[Loss]) -> list[dict[str, Any]]:
-    """What the user says, behind a part of ours where it would be taken for a command."""
-    parts = gemini_parts.content(turn.pieces, losses)
+    """The parts of the user's message, after one of ours if it would be taken for a command."""
+    parts = parts_of(turn.pieces, losses)
     if _LEFT_OUT.match("".join(part.get("text", "") for part in parts)):
         losses.append(Loss(turn.pieces[0].block, f"the same behind {_BEFORE!r}"))
         return [{"text": _BEFORE}, *parts]
     return parts
 
 
+def parts_of(pieces: Iterable[Piece], losses: list[Loss]) -> list[dict[str, Any]]:
+    """The parts for the texts and media of a turn; calls are left out."""
+    return [part for piece in pieces if piece.kind != "tool_use" for part in _parts(piece, losses)]
+
+
+def _parts(piece: Piece, losses: list[Loss]) -> Iterator[dict[str, Any]]:
+    if piece.kind == "thinking" or (piece.role == "assistant" and piece.kind != "assistant"):
+        losses.append(Loss(piece.block))
+        return
+    for one in texts_and_media(piece, losses, _TAKES):
+        yield _inline(one) if isinstance(one, Media) else {"text": one}
+
+
+def call_fields(piece: Piece) -> dict[str, Any]:
+    """The id, name and arguments of a call."""
+    return {"id": piece.call, "name": piece.tool, "args": arguments(piece)}
+
+
+def result_parts(piece: Piece, tools: Mapping[str, str], losses: list[Loss]) -> list[dict[str, Any]]:
+    """A result, followed by its pictures. `tools` maps the ids of calls to their tools."""
+    content = texts_and_media(piece, losses, _TAKES)
+    text = "\n".join(one for one in content if isinstance(one, str))
+    response = {"error" if piece.error else "output": text}
+    answer = {"id": piece.call, "name": tools.get(piece.call, piece.tool), "response": response}
+    return [{"functionResponse": answer}, *(_inline(one) for one in content if isinstance(one, Media))]
+
+
+def _inline(media: Media) -> dict[str, Any]:
+    return {"inlineData": {"mimeType": media.type, "data": media.data}}
+
+
 def _folder(project: Path, home: Path, env: Mapping[str, str]) -> Path:
-    """The project's folder where Gemini CLI knows it; else the one from which it takes over what older releases left,
-    when it starts there for the first time."""
+    """The project's folder if Gemini CLI knows it, else that of older releases, which it takes over at first start."""
     (base,) = folders(project, home, env)
     return base / (_name_of(project, base) or project_hash(project)) / "chats"
 

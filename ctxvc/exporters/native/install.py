@@ -1,4 +1,4 @@
-"""Puts a session where its agent looks for it, all at once and never over existing files."""
+"""Writes a session where its agent looks for it, atomically and never over existing files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ctxvc.exporters.native.session import NativeSession
 def installed(session: NativeSession, folder: Path) -> bool:
     """Writes the session's files into a folder, private to the person.
 
-    Returns whether they are all there now: False where another file or folder has the session's name. Raises:
-    CtxvcError where it cannot be written.
+    Returns whether all are there now: False if another file or folder has the session's name. Raises: CtxvcError if it
+    cannot be written.
     """
     first = next(iter(session.files))
     if len(session.files) == 1:
@@ -28,7 +28,7 @@ def installed(session: NativeSession, folder: Path) -> bool:
 
 
 def whole_file(place: Path, data: bytes) -> bool:
-    """Writes a file unless there is one; returns whether it is there now with this content. Raises: CtxvcError."""
+    """Writes a file unless it exists; returns whether it has this content now. Raises: CtxvcError."""
     with _reported(place.parent):
         return _whole_file(place, data)
 
@@ -63,7 +63,7 @@ def _whole_folder(place: Path, files: Mapping[PurePosixPath, bytes]) -> bool:
         for name, data in files.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write(temporary / name, data)
-        # One that is there may have grown since; an empty one would be replaced.
+        # An existing folder may have grown since; an empty one would be replaced.
         if not place.exists():
             temporary.rename(place)
             return True

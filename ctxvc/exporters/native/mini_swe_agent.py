@@ -18,7 +18,7 @@ _VERSION = "2.4.6"
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The run. Every text in the user's name is a person's."""
+    """The run, in which every text of the user counts as a person's."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = str(session_id(conversation, setting, _AGENT))
     request = written(formats.Prompt(pieces=content.pieces, system=conversation.system))
@@ -47,7 +47,7 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
 
 
 def _folder(_: Path, home: Path, env: Mapping[str, str]) -> Path:
-    """Where runs lie by default, which are the last of each kind."""
+    """The default folder for runs."""
     return Path(env.get("MSWEA_GLOBAL_CONFIG_DIR") or home / ".config" / "mini-swe-agent")
 
 

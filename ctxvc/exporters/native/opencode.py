@@ -33,7 +33,7 @@ _NO_TOKENS = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "wri
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The document. What no person wrote is marked as synthetic, as opencode's own additions are."""
+    """The document. Texts that no person wrote are marked as synthetic, like opencode's own additions."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     losses = list(content.losses)
     ids = _Ids(str(session_id(conversation, setting, _AGENT)), milliseconds(setting))
@@ -52,9 +52,9 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
 
 
 class _Ids:
-    """Ids as opencode orders by: a moment and a number, then characters that tell sessions apart.
+    """Ids by which opencode orders: a time and a number, then characters that differ between sessions.
 
-    All are of one moment, so that whatever is said later comes behind.
+    All have one time, so that later messages come after them.
     """
 
     def __init__(self, seed: str, time: int) -> None:
@@ -66,7 +66,7 @@ class _Ids:
     def next(self, prefix: str) -> str:
         """The next id; each is greater than the one before."""
         self._count += 1
-        # There is room for 4,096 in a millisecond: those of a long session begin earlier.
+        # A millisecond has room for 4,096 ids: those of a long session begin earlier.
         return self._id(prefix, self.time * 0x1000 - (1 << 24) + self._count)
 
     def _id(self, prefix: str, moment: int) -> str:

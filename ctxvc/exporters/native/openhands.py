@@ -17,19 +17,19 @@ from ctxvc.forms.losses import Loss
 from ctxvc.importers.openhands import FORMAT, NOTE, folders
 
 _AGENT = "openhands"
-#: OpenHands writes its own system prompt only where a conversation begins: one that has begun must have one.
+#: OpenHands writes its own system prompt only into a new conversation: one that continues must have one already.
 _SYSTEM = (
     "You are OpenHands agent, a helpful AI assistant that can interact with a computer to solve tasks. You continue a "
     "conversation that another agent began: its tools may have had other names. Your working folder is {folder}."
 )
-#: Events that OpenHands sends as they are, the new question among them, and those that it keeps at the beginning.
+#: The most events that OpenHands sends without a summary, with the new question, and those it keeps at the beginning.
 _MOST_EVENTS, _FIRST_EVENTS = 78, 4
-#: Characters of a result's text that OpenHands sends whole.
+#: The most characters of a result's text that OpenHands sends in full.
 _LONGEST_TEXT = 50_000
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The folder. Calls have no action of a tool of OpenHands's, which would be checked against that tool."""
+    """The folder. Calls have no action of OpenHands, which would be checked against its tool."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = session_id(conversation, setting, _AGENT)
     losses = [Loss("system", "a short text") if loss.path == "system" else loss for loss in content.losses]
@@ -47,8 +47,10 @@ def write(conversation: Conversation, setting: Setting) -> NativeSession:
 
 
 def _summarized(content: Content, events: int) -> list[Loss]:
-    """What OpenHands itself summarizes as it goes on, unless its condenser is set otherwise: all but a few of the first
-    events and the newest ones. A piece has about one event."""
+    """The pieces that OpenHands's default condenser will summarize: all but the first few and the newest events.
+
+    A piece has about one event.
+    """
     if events <= _MOST_EVENTS:
         return []
     summarized = content.pieces[: 1 - _MOST_EVENTS // 2 + _FIRST_EVENTS]
@@ -56,7 +58,7 @@ def _summarized(content: Content, events: int) -> list[Loss]:
 
 
 def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) -> dict[str, Any]:
-    # The model that replied would be checked for its window, although OpenHands goes on with the one that it is set to.
+    # The recorded model would be checked for its window, although OpenHands continues with the one that it is set to.
     return {
         "id": str(identifier),
         "agent": {
@@ -72,8 +74,7 @@ def _state(conversation: Conversation, setting: Setting, identifier: uuid.UUID) 
 
 def _system(conversation: Conversation, setting: Setting) -> dict[str, Any]:
     source = conversation.ledger.meta.source
-    own = conversation.system if source and source.format == FORMAT else None
-    texts = [own] if isinstance(own, str) else [block["text"] for block in own or ()]
+    texts = conversation.system_texts if source and source.format == FORMAT else []
     text = "\n\n".join(texts) or _SYSTEM.format(folder=setting.folder)
     return {"source": "agent", "system_prompt": _text(text), "tools": [], "kind": "SystemPromptEvent"}
 

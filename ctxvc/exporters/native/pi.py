@@ -31,7 +31,7 @@ _COST = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0
 
 
 def write(conversation: Conversation, setting: Setting) -> NativeSession:
-    """The session. What no person wrote is a message of an extension's, which pi sends as the user's."""
+    """The session. Texts that no person wrote are messages of an extension, which pi sends as the user's."""
     content = arriving(conversation, setting, _AGENT, FORMAT)
     identifier = str(session_id(conversation, setting, _AGENT))
     losses = list(content.losses)

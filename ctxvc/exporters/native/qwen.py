@@ -9,8 +9,8 @@ from typing import Any
 
 from ctxvc.core.ledger import wire
 from ctxvc.exporters.conversation import Conversation
-from ctxvc.exporters.native import gemini_parts
 from ctxvc.exporters.native.content import Content, Turn, arriving, moved, turns
+from ctxvc.exporters.native.gemini import call_fields, parts_of, result_parts
 from ctxvc.exporters.native.session import NativeFormat, NativeSession, Setting, session_id, stamp, title
 from ctxvc.forms.losses import Loss
 from ctxvc.importers.qwen_code import FORMAT, folder_name, home_folder
@@ -51,11 +51,11 @@ def _records(content: Content, conversation: Conversation, losses: list[Loss]) -
                 yield {
                     "type": "tool_result",
                     "provenance": "tool_result",
-                    "message": {"role": "user", "parts": gemini_parts.result(result, tools, losses)},
+                    "message": {"role": "user", "parts": result_parts(result, tools, losses)},
                     "toolCallResult": {"callId": result.call, "status": "error" if result.error else "success"},
                 }
         else:
-            message = {"role": "user", "parts": gemini_parts.content(turn.pieces, losses)}
+            message = {"role": "user", "parts": parts_of(turn.pieces, losses)}
             yield {"type": "user", "provenance": "real_user" if turn.human else "system", "message": message}
     yield {
         "type": "system",
@@ -67,8 +67,8 @@ def _records(content: Content, conversation: Conversation, losses: list[Loss]) -
 
 def _reply(turn: Turn, content: Content, model: str, losses: list[Loss]) -> dict[str, Any]:
     losses += moved(turn)
-    calls = [gemini_parts.call(piece) for piece in turn.calls]
-    parts = [*gemini_parts.content(turn.pieces, losses), *({"functionCall": call} for call in calls)]
+    calls = [call_fields(piece) for piece in turn.calls]
+    parts = [*parts_of(turn.pieces, losses), *({"functionCall": call} for call in calls)]
     return {
         "type": "assistant",
         "provenance": "assistant_output",

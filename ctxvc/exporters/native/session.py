@@ -1,4 +1,4 @@
-"""What the module of every agent offers: a `NativeFormat`, which writes a session as that agent keeps its own."""
+"""The interface of an agent's module: a `NativeFormat`, which writes a session in that agent's own form."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_TITLE = 120
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when a session is to be continued."""
+    """The place and time at which a session is to be continued."""
 
     folder: Path
     """The working folder, absolute."""
@@ -27,50 +27,49 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     copy: int = 0
     """Distinguishes several sessions of one revision."""
     recovery: str = ""
-    """How the agent gets back what a stub stands for: said once, in front of all, where there is a stub."""
+    """How the agent recovers blocks behind stubs: the first text of the session, if it has stubs."""
     model: str = ""
-    """The model to continue with; empty for the one that the agent is set to."""
+    """The model to continue with; empty for the agent's setting."""
 
 
 class NativeSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session in an agent's own files. A loss is named as in `exported.Exported`."""
 
     id: str
-    """The agent's own name for it, which `resume` takes."""
+    """The agent's id of it, which `resume` takes."""
     files: Mapping[PurePosixPath, bytes]
-    """The files by their place in the agent's folder: one, or those of one folder there. The first is the recording
-    that our importer takes."""
+    """The files by their path in the agent's folder: one, or those of one folder there. The first is the recording that
+    our importer reads."""
     losses: tuple[Loss, ...] = ()
 
 
 class NativeFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """The `NATIVE` of a module of `ctxvc.exporters.native`, which is named after its agent."""
+    """The `NATIVE` of a module of `ctxvc.exporters.native`, which has the agent's name."""
 
     agent: str
     format: str
     """The format of `ctxvc.importers` that reads its files."""
     write: Callable[[Conversation, Setting], NativeSession]
-    """The prompt of a conversation as a session. The same conversation in the same setting gives the same bytes.
+    """Writes the prompt of a conversation as a session. Equal arguments give equal bytes.
 
     Raises: Refused if there is no message to continue.
     """
     folder: Callable[[Path, Path, Mapping[str, str]], Path] | None
-    """The folder that `NativeSession.files` are in, by the working folder, the person's home and environment; None for
-    an agent that takes them from anywhere."""
+    """The folder for `NativeSession.files`, by the working folder, the person's home and the environment; None if they
+    may be anywhere."""
     resume: str
     """The command that continues a session, with `{id}` for its id, run in the working folder; empty for none."""
     install: str = ""
-    """The agent's own command that takes the first file in, with `{file}` for its path; empty where the agent finds its
-    files by itself."""
+    """The agent's command that imports the first file, with `{file}` for its path; empty if none is needed."""
 
     def commands(self, file: Path, session: str) -> list[list[str]]:
-        """The agent's own commands after which it works on the session of that id, whose first file this is."""
+        """The agent's commands, each as arguments, that continue the session with this id and first file."""
         commands = (command.split() for command in (self.install, self.resume) if command)
         return [[word.format(file=file, id=session) for word in command] for command in commands]
 
 
 def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid.UUID:
-    """The id of a revision's session: of another revision, agent or copy it is another."""
+    """The id of a session, which differs for every revision, agent, folder and copy."""
     snapshot = conversation.snapshot
     last = snapshot.ledger.last()
     newest = f"{last.id}@{last.sha256}" if last else ""
@@ -79,7 +78,7 @@ def session_id(conversation: Conversation, setting: Setting, agent: str) -> uuid
 
 
 def model(conversation: Conversation, setting: Setting) -> tuple[str, str]:
-    """Provider and name of the model that replied, as far as they are known."""
+    """The provider and name of the model to continue with; `unknown` if unknown."""
     name = setting.model or conversation.ledger.meta.model
     provider = name.partition("/")[0] if "/" in name else provider_of(name)
     return provider or "unknown", name.rpartition("/")[2] or "unknown"
@@ -96,7 +95,7 @@ def stamp(setting: Setting) -> str:
 
 
 def title(conversation: Conversation) -> str:
-    """The title by which a person finds the session in the agent's list."""
+    """The title for the agent's list of sessions."""
     source = conversation.ledger.meta.source
     origin = f" (from {source.format})" if source and source.format else ""
     return display.one_line(conversation.title, _LONGEST_TITLE - len(origin)) + origin

@@ -1,4 +1,4 @@
-"""Several of the model's answers → one for the client, which has no calls of our tools."""
+"""Several answers of the model → one for the client, without calls of our tools."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, Protocol, cast
 from ctxvc.core.ledger import wire
 from ctxvc.forms import sse
 
-#: The most bytes of the model's answers to one request. What is beyond passes as it is.
+#: The most bytes of the answers to one request. What comes after them passes unchanged.
 LARGEST = 64 << 20
-#: What the client is told where the model's answer broke off, so that it asks again.
+#: The error for the client after an answer that broke off, so that it sends the request again.
 BROKEN = "the model's answer broke off: send the request again"
 
-#: The data of an event that some servers send last. Clients read no further.
+#: The data of an event that ends the streams of some servers. Clients read no further.
 _DONE = b"[DONE]"
 
 _MODULES = {
@@ -27,70 +27,70 @@ _MODULES = {
 
 
 class Calls(NamedTuple):
-    """The calls in the newest of the model's answers: of our tools, and of others, which the client answers."""
+    """The number of calls in the newest answer: of our tools, and of others, which the client answers."""
 
     ours: int = 0
     others: int = 0
 
 
 class MergedAnswer(Protocol):
-    """An answer for the client, made of one or several of the model's, each after one that called only our tools.
+    """The client's answer, made of one or several of the model's, all but the last of which call only our tools.
 
-    Calls of our tools are not in it. It has the beginning and the ids of the first answer, the blocks of all of them
-    with their numbers going on, and one ending: it says that tools are called only if the client has a call. Of
-    its usage, what the model put out is the sum; the input is that of the last answer alone, since clients take it for
-    the size of their newest prompt and compact by it.
+    It has no calls of our tools. It has the beginning and ids of the first answer, the blocks of all answers, numbered
+    consecutively, and one ending, which reports tool calls only if the client has one. Its output tokens are the sum of
+    all answers; its input tokens are the last answer's, since clients take them for the size of their newest prompt and
+    compact by it.
 
-    Events of a stream pass as they are complete, and as they came, unless a number, an id or the ending has to be
-    another. An answer without a call of ours passes byte for byte if it is the first. Whole bodies come at the end.
+    Events of a stream pass as soon as they are complete, and unchanged unless a number, an id or the ending must
+    change. A first answer without our calls passes byte for byte. Whole bodies pass at the end.
     """
 
     def feed(self, data: bytes) -> bytes:
-        """What the client gets now, for the next bytes of the model's answer. After `end`, another answer begins with
-        them, even if there are none.
+        """The bytes to send to the client after the next bytes of the model's answer. The first call after `end` begins
+        another answer, even without bytes.
         """
 
     def end(self) -> Calls:
-        """The model's answer has come to its end."""
+        """Ends the model's answer, and returns its calls."""
 
     def close(self) -> bytes:
-        """What the client gets last, where no other answer follows."""
+        """The last bytes for the client, if no other answer follows."""
 
     def broke(self) -> bytes:
-        """What the client gets last instead where the answer broke off: an error, unless it has got its ending."""
+        """The last bytes for the client if the answer broke off: an error, unless the ending was already sent."""
 
 
 def merged(form: str, *, stream: bool, ours: Collection[str]) -> MergedAnswer:
-    """An answer in the form of that name, for whose tools `ours` names ours."""
+    """The merged answer in the form of that name; `ours` names our tools."""
     module = import_module(f"ctxvc.forms.merged.{_MODULES[form]}")
     return _Stream(cast(Rules, module.Rules(ours))) if stream else _Body(cast("Bodies", module), ours)
 
 
 class Rules(ABC):
-    """What becomes of the events of a form's streams. An ending waits here while a continuation may follow."""
+    """The events of a form's streams, rewritten for the client. An ending waits while a continuation may follow."""
 
     def __init__(self, ours: Collection[str]) -> None:
         self.ours = frozenset(ours)
         self.calls = Calls()
-        #: Of how many answers it is the continuation.
+        #: How many answers came before this one.
         self.number = 0
-        #: Whether the client has got an ending.
+        #: Whether an ending was sent to the client.
         self.over = False
         self.ending: list[sse.Event] = []
 
     @property
     def waits(self) -> bool:
-        """Whether a continuation may follow: whether all calls of the answer are ours."""
+        """Whether a continuation may follow: the answer has calls, and all are ours."""
         return self.calls.ours > 0 and not self.calls.others
 
     def begin(self) -> None:
-        """A continuation begins."""
+        """Begins a continuation."""
         self.number += 1
         self.calls = Calls()
         self.ending = []
 
     def passed(self, event: sse.Event) -> bytes:
-        """What passes now, once this event is complete."""
+        """The bytes to send now that this event is complete."""
         if event.data != _DONE:
             return self.event(event)
         passing = self.flush()
@@ -104,7 +104,7 @@ class Rules(ABC):
     def event(self, event: sse.Event) -> bytes: ...
 
     def flush(self) -> bytes:
-        """What waits for more of the answer, where no more comes."""
+        """The bytes that waited for more of the answer, once no more comes."""
         return b""
 
     def close(self) -> bytes:
@@ -114,24 +114,24 @@ class Rules(ABC):
 
     @abstractmethod
     def ended(self, event: sse.Event) -> bytes:
-        """An event of the ending, for an answer that is now known to be all."""
+        """An event of the ending, once no continuation follows."""
 
     @abstractmethod
     def error(self) -> bytes:
-        """The event that tells of an answer that broke off."""
+        """The event that reports that the answer broke off."""
 
 
 class Bodies(Protocol):
-    """A form's module, for whole bodies."""
+    """A form's module, as far as it merges whole bodies."""
 
     def without(self, value: Any, ours: Collection[str]) -> tuple[Any, Calls] | None:
-        """A body without calls of ours, and its calls; None for what is no answer."""
+        """A body without our calls, and the number of its calls; None if it is no answer."""
 
     def joined(self, values: Sequence[Any]) -> Any:
-        """The body of one answer or several, of which none has calls of ours."""
+        """One body made of those of all answers, from which our calls are gone."""
 
     def error(self) -> Any:
-        """The body of an answer that broke off."""
+        """The body that reports that the answer broke off."""
 
 
 class _Stream:
@@ -170,7 +170,7 @@ class _Stream:
         return b"" if self._rules.over else self._rules.error()
 
     def _leave(self) -> bytes:
-        """What passes where no more events are taken: the last one may lack its empty line."""
+        """The bytes left once no more events are read: the last event may lack its empty line."""
         tail = self._events.tail()
         return (self._rules.passed(tail) if tail.raw else b"") + self._rules.flush()
 
@@ -198,7 +198,7 @@ class _Body:
             return Calls() if self._size > LARGEST else self._calls
         self._newest, self._pieces = b"".join(self._pieces), []
         without = self._bodies.without(wire.parsed(self._newest, object), self._ours)
-        if without is None:  # it passes as it is
+        if without is None:  # it passes unchanged
             self._values, self._calls = [], Calls()
             return self._calls
         self._values.append(without[0])
@@ -219,8 +219,9 @@ class _Body:
 def summed(
     usage: Any, earlier: Iterable[Any], outputs: Collection[str], totals: Mapping[str, Collection[str]] = {}
 ) -> Any:
-    """The newest answer's usage with what the model put out in earlier ones: the counts named in `outputs`, and the
-    totals with the outputs that each has.
+    """The newest answer's usage, plus the output of the earlier answers.
+
+    `outputs` names the counts of output; `totals` maps each total to the outputs that it includes.
     """
     if not isinstance(usage, dict):
         return usage
@@ -238,14 +239,14 @@ def summed(
 def with_usage(
     answer: dict[str, Any],
     earlier: Iterable[Mapping[str, Any]],
-    field: str,
     outputs: Collection[str],
     totals: Mapping[str, Collection[str]] = {},
 ) -> dict[str, Any]:
-    """An answer whose usage, in that field, is `summed` with that of earlier ones."""
-    if field not in answer:
+    """An answer whose `usage` is `summed` with that of earlier ones."""
+    if "usage" not in answer:
         return answer
-    return {**answer, field: summed(answer[field], (before.get(field) for before in earlier), outputs, totals)}
+    usage = summed(answer["usage"], (before.get("usage") for before in earlier), outputs, totals)
+    return {**answer, "usage": usage}
 
 
 def _sum(one: Any, other: Any) -> Any:
@@ -257,12 +258,12 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 def with_call(calls: Calls, is_ours: bool) -> Calls:
-    """With one call more."""
+    """The calls with one more."""
     return Calls(calls.ours + is_ours, calls.others + (not is_ours))
 
 
 class Numbers:
-    """The client's numbers for an answer's blocks: the model's own until one of ours is taken out, and without gaps."""
+    """The client's numbers of an answer's blocks, without gaps: the model's own until one of ours is removed."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -271,19 +272,19 @@ class Numbers:
         self._dropped: set[int] = set()
 
     def begin(self) -> None:
-        """A continuation begins."""
+        """Begins a continuation."""
         self._shift = None
         self._places, self._dropped = {}, set()
 
     def add(self, number: int) -> None:
-        """A block that passes."""
+        """Adds a block that passes."""
         if self._shift is None:
             self._shift = self._next - number
         self._places[number] = place = number + self._shift
         self._next = max(self._next, place + 1)
 
     def drop(self, number: int) -> None:
-        """A block of ours."""
+        """Removes a block of ours."""
         if self._shift is None:
             self._shift = self._next - number
         self._shift -= 1

@@ -10,7 +10,7 @@ from ctxvc.forms import merged, sse
 from ctxvc.forms.merged import BROKEN, Calls, Numbers, summed, with_call, with_usage
 from ctxvc.forms.values import objects, text_of
 
-#: Counts of what the model put out, and did on the server.
+#: The counts of output, and of tools that the provider ran.
 _OUTPUTS = ("output_tokens", "output_tokens_details", "server_tool_use")
 
 
@@ -109,7 +109,7 @@ def joined(values: Sequence[Any]) -> Any:
     message = {**last, "id": values[0].get("id"), "content": content}
     if message.get("stop_reason") == "tool_use" and not any(map(_is_call, content)):
         message["stop_reason"] = "end_turn"
-    return with_usage(message, earlier, "usage", _OUTPUTS)
+    return with_usage(message, earlier, _OUTPUTS)
 
 
 def error() -> Any:

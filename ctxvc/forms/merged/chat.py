@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +15,13 @@ from ctxvc.forms.values import objects, text_of
 _OUTPUTS = ("completion_tokens", "completion_tokens_details")
 _TOTALS = {"total_tokens": ("completion_tokens",)}
 _CALLED = ("tool_calls", "function_call")
-#: A chunk without these says something, and no more.
+#: A chunk without these only carries text.
 _NOTED = re.compile(rb'"tool_calls"|"finish_reason" *: *"|"error"')
 
 
 @dataclass(eq=False)
 class _Call:
-    """A call of which pieces come. `is_ours` is None as long as it cannot be told; `number` is the client's."""
+    """A call as far as it came. `is_ours` is None until its name decides it; `number` is the client's."""
 
     id: Any = None
     name: str = ""
@@ -32,7 +32,7 @@ class _Call:
 
 @dataclass
 class _Choice:
-    """What is known of a choice's calls. `places` has the newest of each number, `passed` counts the client's."""
+    """The calls of a choice so far. `places` has the newest call of each number; `passed` counts the client's."""
 
     is_same: bool
     calls: list[_Call] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Rules(merged.Rules):
     def __init__(self, ours: Collection[str]) -> None:
         super().__init__(ours)
         self._choices: dict[Any, _Choice] = {}
-        self._waiting: list[tuple[sse.Event, list[list[_Call]]]] = []  # from a call on of which the name is not there
+        self._waiting: list[tuple[sse.Event, list[list[_Call]]]] = []  # from a call on whose name is incomplete
         self._first: dict[str, Any] = {}
         self._usage: list[Any] = [None]
         self._has_calls = False
@@ -79,7 +79,7 @@ class Rules(merged.Rules):
     # --- whose a call is
 
     def _note(self, value: dict[str, Any]) -> list[list[_Call]]:
-        """Takes note of the pieces of calls in a chunk; the call of each, in its choice."""
+        """Records the pieces of calls in a chunk; returns the call of each piece, a list per choice."""
         self._first = self._first or value
         if value.get("usage"):
             self._usage[-1] = value["usage"]
@@ -111,14 +111,14 @@ class Rules(merged.Rules):
         return call
 
     def _is_clear(self, call: _Call) -> bool:
-        """Whether the name is all there, or is the beginning of none of ours."""
+        """Whether the name is complete, or begins none of ours."""
         return call.has_arguments or not any(name.startswith(call.name) for name in self.ours)
 
     def _is_unclear(self) -> bool:
         return any(call.is_ours is None for choice in self._choices.values() for call in choice.calls)
 
     def _decide(self, choice: _Choice) -> None:
-        """No more of the calls' names comes."""
+        """Decides whose the calls are, now that their names are complete."""
         for call in choice.calls:
             if call.is_ours is None:
                 self._set(choice, call)
@@ -159,7 +159,7 @@ class Rules(merged.Rules):
         return event.raw if changed == value else event.with_value(changed)
 
     def _as_first(self, value: dict[str, Any]) -> dict[str, Any]:
-        """A chunk as one of the first answer's."""
+        """A chunk with the id, time and usage of the merged answer."""
         changed = dict(value)
         if self.number:
             changed |= {name: self._first[name] for name in ("id", "created") if name in self._first}
@@ -168,7 +168,7 @@ class Rules(merged.Rules):
         return changed
 
     def _without(self, choice: dict[str, Any], calls: list[_Call]) -> dict[str, Any]:
-        """A choice of a chunk without pieces of our calls; that of a continuation has no role."""
+        """A chunk's choice without pieces of our calls, and in a continuation without a role."""
         name = _delta_name(choice)
         delta = choice.get(name)
         if not isinstance(delta, dict):
@@ -178,7 +178,11 @@ class Rules(merged.Rules):
             changed.pop("role", None)
         if calls:
             pieces = zip(objects(delta["tool_calls"]), calls, strict=True)
-            changed["tool_calls"] = [_with_number(piece, call.number) for piece, call in pieces if not call.is_ours]
+            changed["tool_calls"] = [
+                piece if piece.get("index") is None else {**piece, "index": call.number}
+                for piece, call in pieces
+                if not call.is_ours
+            ]
             if not changed["tool_calls"]:
                 del changed["tool_calls"]
         return {**choice, name: changed}
@@ -202,25 +206,21 @@ def _key(value: Any) -> object:
 
 
 def _is_same(choice: dict[str, Any], calls: list[_Call]) -> bool:
-    """Whether a choice of the first answer's is the client's as it is."""
+    """Whether a choice of the first answer passes unchanged."""
     return all(
         not call.is_ours and piece.get("index") in (None, call.number)
         for piece, call in zip(_pieces(choice), calls, strict=True)
     )
 
 
-def _with_number(piece: dict[str, Any], number: int) -> dict[str, Any]:
-    return piece if piece.get("index") is None else {**piece, "index": number}
-
-
 def _says(choice: dict[str, Any]) -> bool:
-    """Whether a choice of a chunk has anything besides its end."""
+    """Whether a chunk's choice has more than its end."""
     delta = choice.get(_delta_name(choice))
     return any(delta.values()) if isinstance(delta, dict) else False
 
 
 def _bare(chunk: dict[str, Any]) -> dict[str, Any]:
-    """The end of a chunk alone."""
+    """A chunk with only its end."""
     return {**chunk, "choices": [{**choice, _delta_name(choice): {}} for choice in chunk["choices"]]}
 
 
@@ -261,13 +261,11 @@ def _name(call: Any) -> str:
 def joined(values: Sequence[Any]) -> Any:
     last = values[-1]
     ids = {name: values[0][name] for name in ("id", "created") if name in values[0]}
-    choices = [_joined(list(_places(values, place))) for place in range(len(last["choices"]))]
-    return with_usage({**last, **ids, "choices": choices}, values[:-1], "usage", _OUTPUTS, _TOTALS)
-
-
-def _places(values: Sequence[Any], place: int) -> Iterator[dict[str, Any]]:
-    for value in values:
-        yield from objects(value["choices"][place : place + 1])
+    choices = [
+        _joined([value["choices"][place] for value in values if place < len(value["choices"])])
+        for place in range(len(last["choices"]))
+    ]
+    return with_usage({**last, **ids, "choices": choices}, values[:-1], _OUTPUTS, _TOTALS)
 
 
 def _joined(choices: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ctxvc.forms.values import objects, text_of
 
 _OUTPUTS = ("candidatesTokenCount", "thoughtsTokenCount", "candidatesTokensDetails")
 _TOTALS = {"totalTokenCount": ("candidatesTokenCount", "thoughtsTokenCount")}
-#: A piece without these says something, and no more.
+#: A piece without these only carries text.
 _NOTED = re.compile(rb'"functionCall"|"finishReason"|"error"')
 
 
@@ -55,12 +55,12 @@ class Rules(merged.Rules):
         return event.raw
 
     def error(self) -> bytes:
-        """Not as an event's data: the API itself sends an error of its own so, and its SDKs look for it there."""
+        """The error outside of any event: the API sends its own errors so, and its SDKs look for them there."""
         return wire.compact(error()) + b"\n\n"
 
 
 def _without(piece: dict[str, Any], ours: Collection[str]) -> tuple[dict[str, Any], Calls]:
-    """A piece of an answer without calls of ours, and its calls."""
+    """A piece of an answer without our calls, and the number of its calls."""
     names = [
         name for candidate in objects(piece.get("candidates")) for part in _parts(candidate) if (name := _called(part))
     ]
@@ -75,7 +75,7 @@ def _without(piece: dict[str, Any], ours: Collection[str]) -> tuple[dict[str, An
 
 
 def _as_first(piece: dict[str, Any], first: Any, earlier: Sequence[Any]) -> dict[str, Any]:
-    """A continuation's piece as one of the first answer's."""
+    """A continuation's piece with the id `first`, and with the usage of the `earlier` answers added."""
     changed = {**piece, "responseId": first} if "responseId" in piece else dict(piece)
     if "usageMetadata" in piece:
         changed["usageMetadata"] = summed(piece["usageMetadata"], earlier, _OUTPUTS, _TOTALS)
@@ -83,7 +83,7 @@ def _as_first(piece: dict[str, Any], first: Any, earlier: Sequence[Any]) -> dict
 
 
 def _parted(piece: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a last piece says, and the end alone."""
+    """A last piece without its end, and only its end."""
     candidates = objects(piece["candidates"])
     says = [{name: value for name, value in item.items() if name != "finishReason"} for item in candidates]
     ends = [_with_parts(candidate, [{"text": ""}]) for candidate in candidates]
@@ -124,11 +124,13 @@ def without(value: Any, ours: Collection[str]) -> tuple[Any, Calls] | None:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Of arrays, one with the pieces of all; else one piece with the parts of all."""
+    """One array with the pieces of all, or one piece with the parts of all."""
     answers = [value if isinstance(value, list) else [value] for value in values]
     usages = [_usage(pieces) for pieces in answers]
     first = next((piece["responseId"] for piece in answers[0] if "responseId" in piece), None)
-    pieces = [piece for answer in answers[:-1] for piece in map(_going_on, answer) if _says(piece)]
+    earlier = [piece for answer in answers[:-1] for piece in answer]
+    unended = [_parted(piece)[0] if "candidates" in piece else piece for piece in earlier]
+    pieces = [piece for piece in unended if _says(piece)]
     pieces += [_as_first(piece, first, usages[:-1]) if len(answers) > 1 else piece for piece in answers[-1]]
     if isinstance(values[0], list):
         return pieces
@@ -141,10 +143,6 @@ def joined(values: Sequence[Any]) -> Any:
 
 def _usage(pieces: Sequence[dict[str, Any]]) -> Any:
     return next((piece["usageMetadata"] for piece in reversed(pieces) if piece.get("usageMetadata")), None)
-
-
-def _going_on(piece: dict[str, Any]) -> dict[str, Any]:
-    return _parted(piece)[0] if "candidates" in piece else piece
 
 
 def error() -> Any:

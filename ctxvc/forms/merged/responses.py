@@ -14,7 +14,7 @@ _OUTPUTS = ("output_tokens", "output_tokens_details")
 _TOTALS = {"total_tokens": ("output_tokens",)}
 _BEGINNINGS = ("response.created", "response.queued", "response.in_progress")
 _ENDINGS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
-#: The client's own tools, which it runs itself.
+#: Items that are calls of the client's tools.
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call")
 _IDS = ("id", "created_at")
 
@@ -25,9 +25,11 @@ class Rules(merged.Rules):
         self._numbers = Numbers()
         self._started: set[int] = set()
         self._is_same = True
-        self._sequence = 0  # the client's next number of an event, once it is not the model's
+        self._sequence = 0  # the client's next event number, once it differs from the model's
         self._first: dict[str, Any] = {}
-        self._responses: list[dict[str, Any]] = []  # of earlier answers, each with the client's items as its output
+        self._responses: list[
+            dict[str, Any]
+        ] = []  # of earlier answers, each with only the client's items as its output
         self._items: list[Any] = []
 
     def begin(self) -> None:
@@ -100,7 +102,7 @@ class Rules(merged.Rules):
         self._numbers.add(index)
 
     def _passing(self, event: sse.Event, value: dict[str, Any]) -> bytes:
-        """An event with the client's next number."""
+        """An event with the client's next event number."""
         if type(value.get("sequence_number")) is int:
             if self._is_same:
                 self._sequence = value["sequence_number"]
@@ -110,13 +112,13 @@ class Rules(merged.Rules):
         return event.raw if self._is_same or value == event.value else event.with_value(value)
 
     def _output(self, response: Any) -> list[Any]:
-        """The client's items of an answer; some servers send them by themselves only."""
+        """The client's items of an answer; some servers send them only in events of their own."""
         output = response.get("output") if isinstance(response, dict) else None
         return [item for item in output if not _is_ours(item, self.ours)] if output else self._items
 
 
 def _is_ours(item: Any, ours: Collection[str]) -> bool:
-    """A tool in a namespace has another's name."""
+    """Whether an item is a call of one of our tools; none of ours is in a namespace."""
     is_call = isinstance(item, dict) and item.get("type") in _CALLS and not item.get("namespace")
     return is_call and item.get("name") in ours
 
@@ -139,7 +141,7 @@ def _joined(responses: Sequence[dict[str, Any]], first: dict[str, Any]) -> dict[
     """The newest response with the ids of the first and the items of all."""
     ids = {name: first[name] for name in _IDS if name in first}
     output = [item for response in responses for item in response["output"]]
-    return with_usage({**responses[-1], **ids, "output": output}, responses[:-1], "usage", _OUTPUTS, _TOTALS)
+    return with_usage({**responses[-1], **ids, "output": output}, responses[:-1], _OUTPUTS, _TOTALS)
 
 
 def error() -> Any:

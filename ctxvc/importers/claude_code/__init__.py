@@ -1,4 +1,4 @@
-"""Claude Code's session transcripts → events; their places, and how they are recognised.
+"""Claude Code's session transcripts → events; where they are, and how they are recognised.
 
 A session is `~/.claude/projects/<project>/<session>.jsonl`, with one content block a line; a sub-agent's own
 transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
@@ -6,6 +6,7 @@ transcript is `<session>/subagents/agent-<id>.jsonl` beside it.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import uuid
@@ -18,11 +19,10 @@ from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Part
 from ctxvc.core.prompt import truncation
 from ctxvc.core.prompt.truncation import Truncation
-from ctxvc.core.recording.events import Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Event, Exported, Opened, Said
 from ctxvc.errors import BadInput
 from ctxvc.importers.claude_code.events import FORMAT as FORMAT
 from ctxvc.importers.claude_code.events import Session
-from ctxvc.importers.claude_code.provenance import exported
 from ctxvc.importers.claude_code.window import settings_beside
 from ctxvc.importers.file import LONGEST, Recording
 from ctxvc.importers.protocol import (
@@ -37,8 +37,8 @@ from ctxvc.importers.protocol import (
     starting_call,
 )
 
-#: Files beside sub-agents' own that hold the host's side requests: the whole conversation sent again to summarise
-#: it, or to guess the next prompt.
+#: Files beside those of sub-agents with the host's side requests: the whole conversation sent again to summarise it, or
+#: to guess the next prompt.
 _SIDE_REQUESTS = ("agent-acompact", "agent-aprompt_suggestion")
 
 _CONVERSATION = frozenset({"parentUuid", "isSidechain", "sessionId"})
@@ -58,7 +58,7 @@ _LAST_LINE = 4096
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file that begins with `head` is such a transcript, by its first lines."""
+    """Whether a file that begins with `head` is a transcript, by its first lines."""
     for line in head.splitlines()[:20]:
         try:
             value = wire.parse(line)
@@ -74,53 +74,28 @@ def sniff(head: bytes) -> bool:
 
 
 def events(recording: Recording) -> Iterator[Event]:
-    """All events of a transcript, then those of its sub-agents, from their own files beside it.
-
-    The sub-agents' events name their scope, have the main file's length as `end`, and leave out messages of the main
-    file. They come last because two growing files have no common order: the stream of a session that still *grows* is
-    therefore not a prefix of the later one. To follow a live session, read each file as a recording of its own
-    (`own_events`), which is prefix-deterministic.
-
-    Raises: BadInput if the transcript cannot be read; a sub-agent's file that cannot be read is a `Warned`.
-    """
-    session = _session(recording)
-    yield from session.events(recording)
-    for path in beside(recording.path):
-        subagent = Recording(path)
-        try:
-            yield from session.subagent_events(subagent, starting_call(path))
-        except BadInput as error:
-            yield Warned(text=f"a sub-agent was skipped: {error}")
-
-
-def own_events(recording: Recording) -> Iterator[Event]:
-    """The events of this one file, a session's or a sub-agent's, without those of the files beside it.
-
-    Raises: BadInput if it cannot be read.
-    """
-    return _session(recording).events(recording)
+    """The events of a session's or sub-agent's own file, in file order. Raises: BadInput if it cannot be read."""
+    if recording.stem.startswith("agent-"):
+        session = Session(recording.stem, subagent=True, task=starting_call(recording.path))
+    else:
+        session = Session(recording.stem, settings=settings_beside(recording.path))
+    return session.events(recording)
 
 
 def conversations(recording: Recording) -> Conversations:
-    """The one conversation of this file, with the outputs whole that the host or a hook truncated and kept."""
-    events_of_file = with_whole(own_events(recording), recording.path, recording.stored_output)
+    """The file's conversation; outputs that the host or a hook truncated have their whole text beside them."""
+    events_of_file = with_whole(events(recording), recording.path, recording.stored_output)
     yield "", _with_provenance(events_of_file, recording)
 
 
 def _with_provenance(stream: Iterator[Event], recording: Recording) -> Iterator[Event]:
-    """The events, the first of which says whether the file goes on from an export of ours."""
+    """The events, with the export of ours that the file continues, if any, in `Opened`."""
     for event in stream:
         if isinstance(event, Opened):
             yield msgspec.structs.replace(event, exported=exported(recording))
             yield from stream
             return
         yield event
-
-
-def _session(recording: Recording) -> Session:
-    if recording.stem.startswith("agent-"):
-        return Session(recording.stem, subagent=True, task=starting_call(recording.path))
-    return Session(recording.stem, settings=settings_beside(recording.path))
 
 
 def beside(path: Path) -> list[Path]:
@@ -144,8 +119,8 @@ def _is_of_session(path: Path, session: str) -> bool:
 def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
     """The folders in which Claude Code keeps the transcripts of sessions started in `project`.
 
-    The name for a very long path is cut and ends with something unknown: of these, only existing folders are given. Two
-    projects can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
+    The folder of a very long path has a name that cannot be predicted, so only existing ones are returned. Two projects
+    can share a folder (`a/b` and `a-b` do): `is_of_project` separates their sessions.
     """
     root = Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects"
     # The host counts in UTF-16: a character beyond the first plane becomes two dashes.
@@ -158,15 +133,15 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
-    """The main transcripts of `project` in one of its `folders`: any `*.jsonl` but `agent-*.jsonl`."""
+    """The main transcripts of `project` in one of its `folders`: every `*.jsonl` except `agent-*.jsonl`."""
     main = (path for path in sorted(folder.glob("*.jsonl")) if not path.name.startswith("agent-"))
     return of_project(main, project, is_of_project)
 
 
 def is_of_project(head: bytes, project: str) -> bool:
-    """Whether the session that begins with `head`, in one of the project's `folders`, was held in it or below it.
+    """Whether the session that begins with `head` was started in the folder `project` or below it.
 
-    A session without a recorded folder counts as the project's.
+    One in the project's `folders` that records no folder counts as the project's.
     """
     return is_within(folder_of(head) or project, project)
 
@@ -178,7 +153,7 @@ def more_files(path: Path) -> Iterator[Path]:
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much of a transcript a store has; an export of ours that was not continued counts as whole."""
+    """`Importer.state` of a transcript; an export of ours that was not continued counts as whole."""
     recorded = file_state(path, positions)
     return "whole" if recorded == "missing" and _is_export(path) else recorded
 
@@ -200,10 +175,9 @@ IMPORTER = Importer(
 def _is_export(path: Path) -> bool:
     """Whether the file is an unchanged export: its name is not a host's, and its last line is still the title."""
     try:
-        exported = uuid.UUID(path.stem).version == 5
+        if uuid.UUID(path.stem).version != 5:
+            return False
     except ValueError:
-        return False
-    if not exported:
         return False
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _LAST_LINE))
@@ -211,20 +185,63 @@ def _is_export(path: Path) -> bool:
     return line.get("type") == "custom-title" and line.get("sessionId") == path.stem
 
 
+# --- the mark of an export: its commit, and a checksum that shows whether it was changed
+
+# It is a field of the file's first line. The host leaves that alone: it only appends lines.
+_ZEROS = "0" * 64
+_COMMIT_ID = re.compile("[0-9a-f]{40}")
+_MARK = re.compile(rb'"ctxvc":\{"commit":"([0-9a-f]{40})","bytes":"([0-9]{12})","sha256":"([0-9a-f]{64})"\}\}\Z')
+
+
+def marked(lines: list[bytes], commit: str) -> bytes:
+    """The file made of these lines (a JSON object and newline each), with the mark in the first."""
+    if not lines or not _COMMIT_ID.fullmatch(commit):
+        return b"".join(lines)
+    first, *later = lines
+    unmarked = first.rstrip(b"\n").removesuffix(b"}")
+    size = len(b"".join(later)) + len(unmarked) + len(_provenance(commit, 0, _ZEROS)) + 1
+    blank = b"".join([unmarked, _provenance(commit, size, _ZEROS), b"\n", *later])
+    return b"".join([unmarked, _provenance(commit, size, hashlib.sha256(blank).hexdigest()), b"\n", *later])
+
+
+def exported(recording: Recording) -> Exported | None:
+    """The export that the recording continues; None if it does not begin with an unchanged one."""
+    try:
+        first = recording.first_line()
+        match = _MARK.search(first.rstrip(b"\n")[-256:])
+        if match is None:
+            return None
+        commit, size, digest = match[1].decode(), int(match[2]), match[3]
+        begin = recording.beginning(size)
+    except BadInput:
+        return None
+    at = len(first.rstrip(b"\n")) - len(digest) - 3
+    blank = begin[:at] + _ZEROS.encode() + begin[at + len(digest) :]
+    is_unchanged = len(begin) == size and hashlib.sha256(blank).hexdigest().encode() == digest
+    return Exported(commit=commit, end=size) if is_unchanged else None
+
+
+def _provenance(commit: str, size: int, digest: str) -> bytes:
+    fields = {"ctxvc": {"commit": commit, "bytes": f"{size:012}", "sha256": digest}}
+    return b"," + wire.compact(fields).removeprefix(b"{")
+
+
+# --- whole outputs
+
 #: The whole output that a hook stored for a truncation; None if there is none of that name and checksum.
 StoredOutput = Callable[[Truncation], bytes | None]
 
-#: The beginning of a result that the host truncated, the line that names the file with all of it, and the bytes
-#: within which that line comes.
+#: The beginning of a result that the host truncated, the line that names the file with all of it, and the number of
+#: bytes within which that line comes.
 _CUT = b"<persisted-output>"
 _SAVED = re.compile(rb"saved to: ([^\r\n]+?)\s*$", re.MULTILINE)
 _HEAD = 4096
-#: The file that is noted as the whole output: nearly always the only one.
+#: The file noted as the whole output: nearly always the only one.
 _FIRST = truncation.suffix(1)
 
 
 def with_whole(events: Iterable[Event], transcript: Path, stored_output: StoredOutput) -> Iterator[Event]:
-    """The events; each truncated result has its whole output beside it, if the host or a hook still has that."""
+    """The events; a truncated result has its whole output as a file, if the host or a hook still has it."""
     for event in events:
         if isinstance(event, Said) and any(map(_is_truncated, event.message.parts)):
             parts = tuple(
@@ -237,14 +254,16 @@ def with_whole(events: Iterable[Event], transcript: Path, stored_output: StoredO
 
 
 def _is_truncated(part: Part) -> bool:
-    """Whether a part is a result with the mark of a truncation, true or forged."""
+    """Whether a part is a result with the mark of a truncation, genuine or forged."""
     return part.kind == "tool_result" and (part.body.startswith(_CUT) or truncation.MARK in part.body)
 
 
 def _with_files(part: Part, transcript: Path, stored_output: StoredOutput) -> Part:
     by_host = _of_host(part.body, transcript) if part.body.startswith(_CUT) else None
-    # The host may truncate a result that a hook truncated before: then its file has our mark.
-    files = _of_hook(part.body if by_host is None else by_host, part.call, stored_output)
+    # The host may truncate a result that a hook truncated before: its file then has our mark.
+    marked = part.body if by_host is None else by_host
+    outputs = {truncation.suffix(one.number): stored_output(one) for one in truncation.truncations(marked, part.call)}
+    files = {name: data for name, data in outputs.items() if data is not None}
     if by_host is not None and not files:
         files = {_FIRST: by_host}
     if not files:
@@ -253,14 +272,8 @@ def _with_files(part: Part, transcript: Path, stored_output: StoredOutput) -> Pa
     return msgspec.structs.replace(part, files=(*part.files, *files.items()), extra={**part.extra, "ctxvc": noted})
 
 
-def _of_hook(body: bytes, call: str, stored_output: StoredOutput) -> Mapping[str, bytes]:
-    """The outputs of a call that a hook truncated, by file name."""
-    outputs = ((truncation.suffix(one.number), stored_output(one)) for one in truncation.truncations(body, call))
-    return {name: data for name, data in outputs if data is not None}
-
-
 def _of_host(body: bytes, transcript: Path) -> bytes | None:
-    """The content of the file that a result names; None if it is gone or not one of the host's own."""
+    """The content of the file that a result names; None if it is gone, or not one of the host's."""
     match = _SAVED.search(body[:_HEAD])
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""What came in since the newest reply, as the host's requests have it; whose each text is, by the transcript's lines.
+"""The messages since the newest reply as the host's request has them, with origins from the transcript's lines.
 
-The lines say who wrote a text and by what id the host names it; the request says what the model was given, and where.
+The lines say who wrote a text and by what id the host names it; the request says what the model was sent, and where.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ctxvc.core.ledger.block import Message, Origin, Part, Role
 from ctxvc.core.ledger.numbering import is_human
 
 _Identity = tuple[str, str, bytes]
-#: Parts between two replies that are compared with each other; no person or tool makes so many.
+#: The most parts between two replies that are compared; no person or tool makes so many.
 _MOST = 1_000
 
 
 class Arrivals(NamedTuple):
-    """The messages, and the keys of lines whose text is in them: key → that of its message.
+    """New messages. `aliases` maps the keys of lines whose text is in a message to the message's key.
 
-    Of each message, `places` has which of those that were sent it was.
+    `places` has the index of each message among those sent.
     """
 
     messages: tuple[Message, ...]
@@ -33,8 +33,8 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: Iterable[Part]) -> Arrivals | None:
-    """What `sent`, the messages behind the last reply in a request, brings in, where `lines` are those messages as the
-    transcript has them; None if the two contradict each other. What is `present` in the prompt already is left out.
+    """The messages that a request added after its last reply: `sent` has them as the request does, `lines` as the
+    transcript does. Parts already `present` in the prompt are left out. None if the two contradict each other.
     """
     left_out: dict[_Identity, list[Part]] = defaultdict(list)
     for part in present:
@@ -69,7 +69,7 @@ def arrivals(sent: Iterable[dict[str, Any]], lines: Sequence[Message], present: 
 
 
 def around(beginning: Sequence[dict[str, Any]], summary: Part) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages of a request's `beginning` before a compaction's summary, and those behind it."""
+    """The messages of a request's `beginning` before a compaction's summary, and those after it."""
     for at, message in enumerate(beginning):
         content = message["content"]
         blocks = [content] if isinstance(content, str) else content
@@ -88,7 +88,7 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
         if left_out.get(_identity(part)):
             yield from _appended(part, left_out[_identity(part)].pop())
         elif role == "system" or part.kind == "tool_result":
-            # So it is rendered: as a system message, its tools too, and in the order in which the results were sent.
+            # Rendering keeps these as sent: a system message with its tools, and results in this order.
             marks = {"sent": True, "as_is": True} if part.kind == "other" else {"sent": True}
             yield msgspec.structs.replace(
                 part, extra={**part.extra, "ctxvc": {**wire.own_metadata(part.extra), **marks}}
@@ -98,7 +98,7 @@ def _parts(message: dict[str, Any], left_out: Mapping[_Identity, list[Part]]) ->
 
 
 def _appended(sent: Part, recorded: Part) -> Iterator[Part]:
-    """The reminders that the host wrote into a result behind its text, as a text that is rendered there."""
+    """The reminders that the host added to a result after its text, as a text that is rendered there."""
     if sent.kind != "tool_result" or not sent.body.startswith(recorded.body):
         return
     text = display.decode(sent.body.removeprefix(recorded.body))
@@ -108,7 +108,7 @@ def _appended(sent: Part, recorded: Part) -> Iterator[Part]:
 
 
 def _origin(part: Part, origins: Mapping[bytes, Origin]) -> Origin:
-    """Who made a part. A text that no line has is the client's, as each prompt has one; an image may be a person's."""
+    """Who made a part. A text that no line has is the client's; any other part may be a person's."""
     if part.kind == "tool_result":
         return "tool"
     if part.role == "system":
@@ -125,7 +125,7 @@ def _results(messages: Iterable[Iterable[Part]]) -> Iterable[str]:
 
 
 def _key(role: str, lines: Sequence[Message]) -> str:
-    """The key of a message of this role that is made of such lines: that of a person's line if there is one."""
+    """The key for the message of this role made of `lines`: a person's line's if there is one."""
     own = [line for line in lines if line.role == role and line.key]
     human = (line.key for line in own if any(is_human(part.role, part.origin) for part in line.parts))
     return next(human, own[-1].key if own else "")

@@ -34,10 +34,10 @@ MISSING = (
     "turns of sub-agents that have no transcript of their own",
 )
 
-#: What remains of it where the host recorded its requests.
+#: What is missing even if the host recorded its requests.
 UNRECORDED = ("turns of sub-agents that have no transcript of their own",)
 
-#: Who compacted where the host shows a plugin's work: it does not name the plugin. Ours is known by its stubs.
+#: Who compacted if a plugin did. The host does not name it; ours is recognised by its stubs.
 _PLUGIN = "plugin:unknown"
 _OURS = "plugin:ctxvc"
 
@@ -47,11 +47,11 @@ _AGENT_TOOLS = frozenset({"Task", "Agent"})
 
 @dataclass(slots=True)
 class _Boundary:
-    """A compaction whose summary has not come yet; `tip` is the last message before it.
+    """A compaction whose summary is still to come; `tip` is the last message before it.
 
-    Where a plugin compacted, no summary comes. The host writes what the plugin gave back as new lines, each behind the
-    one before it: `prompt`, and `last` is the newest of them. `attached` is what the host attaches to the new prompt,
-    where it records its requests: it comes in behind the summary, whatever its place in the file.
+    If a plugin compacted, no summary comes: the host writes the messages that the plugin returned as new lines, each a
+    child of the one before. `prompt` has these, and `last` is the newest line. `attached` is what the host attaches to
+    the new prompt if it records its requests; it follows the summary, whatever its place in the file.
     """
 
     tip: str
@@ -63,10 +63,10 @@ class _Boundary:
 
 
 class Session:
-    """The events of a session's files. A line is judged only by the lines before it.
+    """The events of one file. They depend only on the lines so far.
 
-    `stem` names the file. With `subagent` it is a sub-agent's own, all in one scope; `task` is the call that
-    started it. `settings` are those of the host.
+    `stem` names the file. With `subagent` it is a sub-agent's, all in one scope; `task` is the call that started it.
+    `settings` are the host's.
     """
 
     def __init__(self, stem: str, *, subagent: bool = False, task: str = "", settings: Mapping[str, Any] = {}) -> None:
@@ -74,12 +74,11 @@ class Session:
         self._windows = Windows(settings)
         self._requests = Requests()
         self._came_in: list[Message] = []  # since the newest reply
-        self._standing: list[Part] = []  # put or left in the prompt by a compaction since then
-        self._summary: Part | None = None  # of that compaction, before a reply that it left
+        self._standing: list[Part] = []  # added to or left in the prompt by a compaction since then
+        self._summary: Part | None = None  # of that compaction, if it precedes a reply that stayed
         self._replied: set[str] = set()  # the keys of replies
         self._home = name_rules.agent_scope(stem.removeprefix("agent-")) if subagent else ""
-        self._beside = ""  # the name of the sub-agent's file that is being read, after the session's own
-        self._end = 0  # in the session's own file
+        self._end = 0  # of the newest line
         self._known: dict[str, object] = {}  # the fields of the `Opened` events so far
         self._title = ""
         self._titled_by_hand = False
@@ -92,22 +91,22 @@ class Session:
         self._tasks = {self._home: task} if task else {}  # scope → the call that started it
         self._launched: dict[str, str] = {}  # call that starts a sub-agent → its prompt
         self._queue: list[str] = []  # typed while the agent worked, not delivered yet
-        self._delivered = 0  # texts that attachments brought in and whose removal from the queue is still to come
+        self._delivered = 0  # texts that attachments brought in before the line that takes them from the queue
 
     def events(self, recording: Recording) -> Iterator[Event]:
         """The events of a file. Raises: BadInput if it cannot be read."""
         for line in recording.lines():
-            if not self._beside:
-                self._end = line.end
+            self._end = line.end
             try:
                 entry, parts = lines.read(line.data)
             except ValueError as error:
                 yield from self._news(Entry())
-                yield self._warned(line, f"{'not JSON' if line.complete else 'the last line is cut short'}: {error}")
+                reason = "not JSON" if line.complete else "the last line is cut short"
+                yield Warned(text=f"{reason}: {error}", line=line.number)
                 continue
             if entry.type in requests.TYPES:
                 if reason := self._requests.line(line.data):
-                    yield self._warned(line, reason)
+                    yield Warned(text=reason, line=line.number)
                 continue
             if entry.type == "attachment":
                 self._deliver(entry)
@@ -121,18 +120,6 @@ class Session:
             for scope, boundary in self._boundaries.items():
                 yield from self._attached(boundary, scope)
 
-    def subagent_events(self, recording: Recording, task: str) -> Iterator[Event]:
-        """The events of a sub-agent's file, to be taken after those of the session's own file. Raises: BadInput."""
-        self._beside = recording.path.name
-        self._requests, self._came_in, self._standing, self._summary = Requests(), [], [], None
-        self._home = name_rules.agent_scope(recording.stem.removeprefix("agent-"))
-        if task:
-            self._tasks[self._home] = task
-        return self.events(recording)
-
-    def _warned(self, line: Line, reason: str) -> Warned:
-        return Warned(text=f"{self._beside}: {reason}" if self._beside else reason, line=line.number)
-
     def _thread(self, scope: str) -> Thread:
         if scope not in self._threads:
             self._threads[scope] = Thread()
@@ -140,8 +127,6 @@ class Session:
 
     def _news(self, entry: Entry) -> Iterator[Event]:
         """`Opened` if this line has a new fact about the session."""
-        if self._beside:
-            return
         reply = entry.message if entry.type == "assistant" and not entry.synthetic else None
         facts = {
             "source": entry.session_id,
@@ -177,15 +162,14 @@ class Session:
                 self._boundaries[scope] = _Boundary(tip, time, metadata, entry.uuid)
             case "system" if entry.subtype == "microcompact_boundary":
                 yield from self._news(entry)
-                yield self._warned(
-                    line, ("older tool results were cleared here; they are imported as if they had stayed")
-                )
+                text = "older tool results were cleared here; they are imported as if they had stayed"
+                yield Warned(text=text, line=line.number)
             case "system" | "cost-state" if _ends_turn(entry) and scope in self._unclosed:
                 self._unclosed.discard(scope)
                 yield Closed(end=self._end, scope=scope)
             case "progress" if entry.data and entry.data.agent_id and entry.parent_tool_use_id:
                 self._tasks.setdefault(name_rules.agent_scope(entry.data.agent_id), entry.parent_tool_use_id)
-            case "attachment" if (system := lines.system_prompt(entry)) and not self._beside:
+            case "attachment" if system := lines.system_prompt(entry):
                 yield from self._news(entry)
                 if "tools" not in self._known and system != self._known.get("system"):
                     self._known["system"] = system
@@ -197,7 +181,8 @@ class Session:
                 yield from self._queued(entry, line)
             case "user" | "assistant" if entry.message is None:
                 yield from self._news(entry)
-                yield self._warned(line, f"skipped: it has the type {entry.type} but no readable message")
+                text = f"skipped: it has the type {entry.type} but no readable message"
+                yield Warned(text=text, line=line.number)
 
     def _hang(self, entry: Entry, scope: str) -> None:
         if entry.uuid is None or scope != self._home:
@@ -219,7 +204,7 @@ class Session:
                 yield from self._news(Entry())
 
     def _queued(self, entry: Entry, line: Line) -> Iterator[Event]:
-        """Text that was typed while the agent worked. Versions that write no attachment for it have it only here."""
+        """Text typed while the agent worked. Versions that write no attachment for it have it only here."""
         match entry.operation:
             case "enqueue":
                 self._queue.append(lines.text_of(entry.content))
@@ -234,7 +219,7 @@ class Session:
                 yield from self._message(entry, (part,), line)
 
     def _deliver(self, entry: Entry) -> None:
-        """Take from the queue the text that an attachment brings in; the line that removes it comes later."""
+        """Takes from the queue the text that an attachment brings in; the line that removes it comes later."""
         typed = lines.queued(entry)
         if typed is not None and self._queue:
             del self._queue[self._queue.index(typed) if typed in self._queue else 0]
@@ -272,7 +257,7 @@ class Session:
             yield from self._window_news(message)
 
     def _window_news(self, message: Message) -> Iterator[Event]:
-        """`Opened` if the message shows another window than was known."""
+        """`Opened` if the message shows a new window."""
         if message.role == "user":
             self._windows.printed(message.parts[0].body)
         elif message.model and (window := self._windows.replied(message.model, total(message.usage))):
@@ -312,7 +297,7 @@ class Session:
         self._unclosed.add(scope)
 
     def _sent(self, request: SentRequest, scope: str) -> Iterator[Event]:
-        """`Sent` if the request goes with what stands in the transcript."""
+        """`Sent` if the request agrees with the transcript's lines."""
         before, after = around(request.beginning, self._summary) if self._summary else ([], [])
         sent = [*before, *after, *request.arrivals]
         if came_in := arrivals(sent, self._came_in, self._standing):
@@ -341,18 +326,14 @@ class Session:
                 self._requests.heard(content)
 
     def _frame_news(self, request: SentRequest) -> Iterator[Event]:
-        """`Opened` if a request had another system prompt, or other tools, than was known."""
+        """`Opened` if a request had a new system prompt or new tools."""
         fresh = {"system": request.system, "tools": request.tools}
-        if (
-            request.tools is not None
-            and not self._beside
-            and any(self._known.get(name) != value for name, value in fresh.items())
-        ):
+        if request.tools is not None and any(self._known.get(name) != value for name, value in fresh.items()):
             self._known |= fresh
             yield Opened(format=FORMAT, system=request.system, tools=request.tools, missing=UNRECORDED)
 
     def _give_back(self, boundary: _Boundary, entry: Entry, message: Message, scope: str) -> None:
-        """Takes in a message that a plugin gave back when it compacted."""
+        """Adds a message that a compacting plugin returned."""
         boundary.last = entry.uuid
         self._thread(scope).add(message.key, entry.uuid, starts=False)
         if lines.has_no_content(message.parts):
@@ -363,13 +344,13 @@ class Session:
             self._heard(entry, message, goes_on=bool(goes_on))
 
     def _unsummarised(self, scope: str, line: Line) -> Iterator[Event]:
-        """The compaction of a boundary that no summary followed."""
+        """The compaction of a boundary without a summary."""
         if boundary := self._boundaries.pop(scope, None):
-            yield self._compaction(boundary, (), scope, self._end if self._beside else line.start)
+            yield self._compaction(boundary, (), scope, line.start)
             yield from self._attached(boundary, scope)
 
     def _attached(self, boundary: _Boundary, scope: str) -> Iterator[Event]:
-        """What the host attached to the prompt of a compaction."""
+        """The events of what the host attached to a compaction's prompt."""
         attached, boundary.attached = boundary.attached, []
         for entry, message, line in attached:
             yield from self._message_events(entry, message, scope, line)
@@ -421,7 +402,7 @@ class Session:
         return scope
 
     def _link(self, entry: Entry, parts: tuple[Part, ...], scope: str) -> None:
-        """Record which call started which sub-agent, by its prompt or by the id in the call's result."""
+        """Records which call started which sub-agent, by its prompt or by the id in the call's result."""
         for part in parts:
             if part.kind == "tool_use" and part.tool in _AGENT_TOOLS:
                 prompt = wire.arguments(part.body, part.ext).get("prompt")
@@ -436,7 +417,7 @@ class Session:
 
 
 def _ends_turn(entry: Entry) -> bool:
-    """Whether the line says that a turn is over, as the costs do, which the host writes when it ends."""
+    """Whether the line ends a turn; the host writes costs then, too."""
     return entry.type == "cost-state" or entry.subtype in _TURN_ENDS
 
 
@@ -458,7 +439,7 @@ def _message(entry: Entry, parts: tuple[Part, ...], key: str) -> Message:
 
 
 def _actor(prompt: list[Message]) -> str:
-    """Who compacted, by the prompt that a plugin gave back, if one did."""
+    """Who compacted: the host, or the plugin that returned `prompt`."""
     stubs = (
         is_stub(display.decode(part.body)) for message in prompt if message.role == "user" for part in message.parts
     )
@@ -466,7 +447,7 @@ def _actor(prompt: list[Message]) -> str:
 
 
 def _after_reply(messages: list[Message]) -> list[Message]:
-    """The messages behind the last one of the model's."""
+    """The messages after the model's last one."""
     last = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
     return messages[last + 1 :]
 

@@ -1,4 +1,4 @@
-"""One line of a Claude Code transcript, read with nothing taken for granted.
+"""One line of a Claude Code transcript.
 
 The format is internal to its program and changes with any release. So a field of an unexpected type is left out
 instead of failing its line, and content of an unknown shape is kept verbatim.
@@ -18,14 +18,14 @@ from ctxvc.core.recording.usage import counts
 from ctxvc.forms import origins
 
 _NOTHING = msgspec.Raw(b"null")
-#: The first release in which plugins compact; since long before that, each prompt of a person's names its source.
+#: The first release in which plugins compact. By then, every prompt of a person names its source.
 _MODS = (2, 1, 287)
 _RELEASE = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _CONVERSATION = ("user", "assistant", "system")
 
 
 class _Lenient(msgspec.Struct, rename="camel"):
-    """A JSON object of which only some fields are decoded."""
+    """A JSON object, of which only the fields declared here are decoded."""
 
 
 class Source(_Lenient):
@@ -106,7 +106,7 @@ class Entry(_Lenient):
 
     @property
     def synthetic(self) -> bool:
-        """Whether the client made this answer in the model's place (an error, "No response requested.")."""
+        """Whether the client made this reply instead of the model (an error, "No response requested.")."""
         return bool(self.is_api_error_message) or (self.message is not None and self.message.model == "<synthetic>")
 
 
@@ -122,7 +122,7 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read(data: bytes) -> tuple[Entry, tuple[Part, ...]]:
-    """The entry of a line, and the parts of its message; no parts if it is not a message.
+    """The entry of a line, and the parts of its message; none if it is not a message.
 
     Raises: ValueError if it is not a JSON object.
     """
@@ -184,7 +184,7 @@ def is_message(entry: Entry) -> bool:
 
 
 def is_given_back(entry: Entry) -> bool:
-    """Whether the line may be a message that a plugin gave back, which no person, model or tool has just made."""
+    """Whether the line may be a message that a compacting plugin returned, not one just made by anybody else."""
     if entry.is_meta or entry.is_compact_summary or entry.message is None or _release(entry) < _MODS:
         return False
     if entry.type == "assistant":
@@ -198,7 +198,7 @@ def _release(entry: Entry) -> tuple[int, ...]:
 
 
 def has_no_content(parts: tuple[Part, ...]) -> bool:
-    """Whether it is the text by which the host says that nothing is left of a reply; it does not send that."""
+    """Whether it is the host's text for a reply of which nothing is left, which it does not send."""
     return [(part.kind, part.body) for part in parts] == [("assistant", b"(no content)")]
 
 
@@ -212,7 +212,7 @@ def role(entry: Entry) -> Role:
 
 
 def usage(entry: Entry) -> dict[str, int]:
-    """The provider's token counts on this line; none for an answer that the client made."""
+    """The provider's token counts on this line; empty for a reply that the client made."""
     if entry.message is None or entry.message.usage is None or entry.synthetic:
         return {}
     return counts(msgspec.structs.asdict(entry.message.usage))
@@ -227,7 +227,7 @@ def agent_of(entry: Entry) -> str:
 
 
 def queued(entry: Entry) -> str | None:
-    """The text that an attachment brings in from the queue of prompts typed during a turn; None if it brings none."""
+    """The text that an attachment brings in from the queue of prompts typed during a turn; None if there is none."""
     attachment = entry.attachment
     return text_of(attachment.prompt) if attachment and attachment.type == "queued_command" else None
 
@@ -238,7 +238,7 @@ def text_of(content: msgspec.Raw) -> str:
 
 
 def system_prompt(entry: Entry) -> list[dict[str, Any]]:
-    """The top-level system prompt as text blocks, if the line is an attachment with a copy of it; else empty."""
+    """The system prompt as text blocks, if the line is an attachment with a copy of it; else empty."""
     if entry.attachment is None or entry.attachment.type != "prompt_snapshot":
         return []
     return [{"type": "text", "text": text} for text in _texts(entry.attachment.system_prompt)]
@@ -264,7 +264,7 @@ def _parts(entry: Entry) -> tuple[Part, ...]:
 
 
 def _attached(entry: Entry) -> tuple[Part, ...]:
-    """The parts that an attachment put in the prompt, as far as they were recorded."""
+    """The parts that an attachment added to the prompt, as far as they were recorded."""
     attachment = entry.attachment or Attachment()
     typed = (
         attachment.type == "queued_command"
@@ -279,7 +279,7 @@ def _attached(entry: Entry) -> tuple[Part, ...]:
 
 
 def _origin(entry: Entry, side: Role) -> Origin | None:
-    """The maker of all text of a message; None if each text has to be judged by itself."""
+    """Who made all texts of a message; None if each has to be judged by its marks."""
     if side == "assistant":
         return "client" if entry.synthetic else "model"
     if side == "system" or entry.is_meta or entry.is_compact_summary or entry.repeats_compact_summary:

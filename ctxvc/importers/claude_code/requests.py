@@ -1,9 +1,9 @@
 """The host's own record of its requests: the `api-request*` lines of 2.1.329 and later.
 
 A request lists the hashes of its messages, and may begin with the first messages of an earlier one. A message has a
-line of its own (a blob) only where no other line of the transcript has it as it was sent; the system prompt and the
-tools have one too (a shape). A hash is the SHA-256 of the value as JSON with sorted keys, a text that is a bare string
-as a block. So nothing is believed that is not what its hash says, and a request that has an unknown hash tells nothing.
+line of its own (a blob) only if no other line of the transcript has it as it was sent; the system prompt and the tools
+have one too (a shape). A hash is the SHA-256 of the value as JSON with sorted keys, a bare string as a text block. A
+value that does not match its hash is rejected, and a request with an unknown hash is ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MOST = 20_000
 
 
 class SentRequest(NamedTuple):
-    """A request of the host's. `digests` are those of its messages, in the form of `formats.normalise_anthropic`.
+    """A request of the host. `digests` are those of its messages, in the form of `formats.normalise_anthropic`.
 
-    `arrivals` are the messages behind the last reply in it, as they were sent, and `beginning` are those before the
-    first one, none if they are not known whole. `system` and `tools` are None if no line has them.
+    `arrivals` are the messages after its last reply, and `beginning` those before its first, as they were sent; the
+    latter empty if one is not known in full. `system` and `tools` are None if no line has them.
     """
 
     digests: tuple[str, ...]
@@ -39,7 +39,7 @@ class SentRequest(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message by its hash: the digest of its normal form, empty for one that says nothing; whole if it may be new."""
+    """A message by its hash: the digest of its normal form, empty for an empty one; in full only if it may be new."""
 
     role: str
     digest: str
@@ -47,7 +47,7 @@ class _Message(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A request by the hashes of its messages, of which `keep` are those that its `base` begins with."""
+    """A request: the hashes of its messages, the first `keep` of which are those of its `base`."""
 
     hashes: tuple[str, ...]
     shape: str
@@ -71,7 +71,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class Requests:
-    """The requests of one transcript, as far as its lines so far show them."""
+    """The requests of one transcript, by its lines so far."""
 
     def __init__(self) -> None:
         self._requests: dict[str, _Request] = {}
@@ -80,15 +80,15 @@ class Requests:
         self._messages: dict[str, _Message] = {}  # by hash
         self._reply: list[msgspec.Raw] = []  # the content of the newest reply, a line each
         self._heard: list[msgspec.Raw] = []  # that of the user's messages since then
-        self._whole: list[str] = []  # the hashes of those messages, which are known whole until the next reply
+        self._whole: list[str] = []  # the hashes of those messages, which are known in full until the next reply
 
     @property
     def are_recorded(self) -> bool:
-        """Whether the transcript has had any."""
+        """Whether the transcript had a request so far."""
         return bool(self._requests)
 
     def line(self, data: bytes) -> str:
-        """Takes in a line of the record; says why it is of no use, empty if it is."""
+        """Reads a line of the record; returns the reason if it is ignored, else an empty text."""
         try:
             return self._take(_LINE.decode(data))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -126,11 +126,11 @@ class Requests:
         return ""
 
     def heard(self, content: msgspec.Raw) -> None:
-        """A user's message with this content stands in a line of the conversation."""
+        """Adds the content of a line with a user's message."""
         self._heard.append(content)
 
     def replied(self, content: msgspec.Raw, *, goes_on: bool) -> None:
-        """A reply stands there, or `goes_on` there."""
+        """Adds the content of a line that begins a reply, or `goes_on` with the newest one."""
         if not goes_on:
             self._settle()
             self._reply, self._heard = [], []
@@ -140,7 +140,7 @@ class Requests:
         self._reply.append(content)
 
     def sent(self, name: str) -> SentRequest | None:
-        """The request that the next reply answers, by its name; None if not all of it is known."""
+        """The request `name`, which the next reply answers; None if a message of it is not known."""
         request = self._requests.get(name)
         if request is None:
             return None
@@ -166,7 +166,7 @@ class Requests:
         )
 
     def _beginning(self, request: _Request) -> list[dict[str, Any]]:
-        """The messages before the first reply, as they were sent; none if one is not known whole."""
+        """The messages before the first reply, as they were sent; empty if one is not known in full."""
         messages: list[dict[str, Any]] = []
         for message_hash in request.hashes:
             message = self._messages[message_hash]
@@ -178,7 +178,7 @@ class Requests:
         return messages
 
     def _digests_of(self, name: str, request: _Request) -> tuple[str, ...]:
-        """The digest of each message, empty for one that says nothing; none if one is not known."""
+        """The digest of each message, empty for an empty one; no digests if a message is not known."""
         begin = self._digests.get(request.base, ())[: request.keep]
         newer = [self._messages.get(message_hash) for message_hash in request.hashes[len(begin) :]]
         if None in newer:
@@ -188,7 +188,7 @@ class Requests:
         return digests
 
     def _settle(self) -> None:
-        """Learns the messages that stand in lines since the newest reply began, if any request was recorded."""
+        """Records the messages in lines since the newest reply began, if any request was recorded."""
         if not self._requests:
             return
         reply = {"role": "assistant", "content": [block for content in self._reply for block in _blocks(content)]}
@@ -234,7 +234,7 @@ def _hash(message: Mapping[str, Any]) -> str:
 
 
 def _blocks(content: msgspec.Raw) -> list[Any]:
-    """The blocks of a message's content; none if it has another form."""
+    """The blocks of a message's content; empty for any other value."""
     value = wire.parsed(bytes(content), object)
     if isinstance(value, str):
         return [{"type": "text", "text": value}]

@@ -1,4 +1,4 @@
-"""The message that a line continues: Claude Code's tree of lines, read as one conversation with few real forks.
+"""Which message a line continues: Claude Code's tree of lines, read as one conversation with few real forks.
 
 Lines are linked by `parentUuid`, but the tree means less than it seems to. Results of parallel calls have different
 calls as parents, hooks and progress lie in between, and some parents were never written. So messages follow each
@@ -32,12 +32,12 @@ class Thread:
         return line in self._nearest
 
     def attach(self, line: str, parent: Parent) -> None:
-        """Add a line that is not a message but may be the parent of one."""
+        """Adds a line that is not a message but may be the parent of one."""
         rootless = parent is None and self.tip != ""
         self._nearest.setdefault(line, None if rootless else self._above(parent))
 
     def attach_loosely(self, line: str) -> None:
-        """Add a line whose children continue the thread at its tip, whatever its own parent is."""
+        """Adds a line whose children continue the thread at its tip, whatever its own parent is."""
         self._nearest.setdefault(line, None)
 
     def fork_point(self, parent: Parent, *, at_root: bool) -> str | None:
@@ -51,12 +51,12 @@ class Thread:
         return above
 
     def fork(self, after: str) -> None:
-        """Go on from the message `after`."""
+        """Continues from the message `after`."""
         self.tip = after
         self._open = {after}
 
     def add(self, key: str, line: str | None, *, starts: bool, early: bool = False) -> None:
-        """Add a message, written as `line`.
+        """Adds a message, written as `line`.
 
         `starts` marks a prompt or a reply, which closes all earlier messages; but a result that came `early`, before
         its call, stays open.
@@ -73,14 +73,14 @@ class Thread:
             self._nearest[line] = key
 
     def add_aside(self, key: str, line: str | None, parent: Parent) -> None:
-        """Add a message whose parent is no evidence; its children are judged by that parent instead."""
+        """Adds a message whose parent is no evidence; its children are judged by that parent instead."""
         above = self._above(parent)
         self.add(key, line, starts=False)
         if line is not None and above is not None and above not in self._open:
             self._nearest[line] = above
 
     def keep(self, keys: frozenset[str]) -> None:
-        """Open the messages that a compaction kept: the conversation may continue from any of them."""
+        """Opens the messages that a compaction kept: the conversation may continue from any of them."""
         self._open |= keys
 
     def existing(self, keys: list[str]) -> frozenset[str]:

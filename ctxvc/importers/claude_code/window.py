@@ -1,7 +1,7 @@
-"""The window of a Claude Code session. Its transcript has no number: what it shows of the window is read here.
+"""The window of a Claude Code session, inferred: its transcript does not state it.
 
-Claude Code lets a model have 200,000 tokens, or a million where the model's name ends with `[1m]`; the replies name the
-model without that ending. It compacts by itself 33,000 tokens below the window: 20,000 are for the summary.
+Claude Code gives a model 200,000 tokens, or a million if the model's name ends with `[1m]`; replies name the model
+without that ending. It compacts by itself 33,000 tokens below the window, of which 20,000 are for the summary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LARGE_MODEL = re.compile(rb"\[1m\]|\b1M context", re.IGNORECASE)
 
 
 class Windows:
-    """The window as far as the lines so far show it. `settings` are the host's, used where the lines show nothing."""
+    """The window by the lines so far, else by the host's `settings`."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -36,13 +36,13 @@ class Windows:
         self._window = Window()
 
     def printed(self, text: bytes) -> None:
-        """A command printed `text`: one of them sets the model of the next replies."""
+        """Reads what a command printed; `/model` sets the model of the next replies."""
         if match := _SET_MODEL.match(text):
             self._commanded = _LARGE_MODEL.search(match[1]) is not None
             self._model = ""
 
     def replied(self, model: str, tokens: int) -> Window | None:
-        """The window after a reply, of a call that had so many tokens with it; None if nothing new is known."""
+        """The window after a reply whose call had this many tokens in all; None if nothing is new."""
         window = self._window if model == self._model else self._begun(model)
         self._model = model
         if USUAL < tokens <= LARGE and window.tokens < tokens:
@@ -50,7 +50,7 @@ class Windows:
         return self._news(window)
 
     def compacted(self, metadata: Mapping[str, Any]) -> Window | None:
-        """The window after a compaction; None if nothing new is known. By itself the host makes it near the end."""
+        """The window after a compaction; None if nothing is new. An automatic one comes near the window's end."""
         tokens = metadata.get("preTokens")
         if metadata.get("trigger") != "auto" or not isinstance(tokens, int) or tokens <= 0:
             return None
@@ -68,7 +68,7 @@ class Windows:
         return window
 
     def _begun(self, model: str) -> Window:
-        """The window of a model that replies for the first time."""
+        """The window of a model at its first reply."""
         if model.endswith(_SUFFIX):
             return _window(LARGE, "name")
         if self._commanded:
@@ -77,7 +77,7 @@ class Windows:
 
 
 def settings_beside(path: Path) -> dict[str, Any]:
-    """The person's settings of the host that keeps the transcript at `path`; empty if it lies elsewhere."""
+    """The person's host settings for the transcript at `path`; empty if it is in none of the host's folders."""
     if len(path.parents) < 3 or path.parents[1].name != "projects":
         return {}
     return object_in(path.parents[2] / "settings.json")
@@ -106,7 +106,7 @@ def _window(tokens: int, by: WindowSource) -> Window:
 
 
 def _tokens(value: object) -> int:
-    """A setting as tokens, as a number or in a variable's text; 0 if it is none that the host would take."""
+    """A setting, a number or a text, in tokens; 0 if the host would not accept it."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 9:
         value = int(value)
     return value if isinstance(value, int) and 0 < value <= LARGE else 0

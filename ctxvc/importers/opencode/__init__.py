@@ -1,4 +1,4 @@
-"""Sessions of opencode → events: its SQLite database with those of all projects, or what `opencode export` writes."""
+"""Sessions of opencode → events: its SQLite database with those of all projects, or a file of `opencode export`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ctxvc.core.recording.events import Event
 from ctxvc.errors import BadInput
+from ctxvc.importers import DATABASE
 from ctxvc.importers.file import Recording
 from ctxvc.importers.protocol import Conversations, Importer, Stamp, State
 
@@ -18,25 +19,22 @@ if TYPE_CHECKING:
 
 FORMAT = "opencode"
 
-_MAGIC = b"SQLite format 3\0"
 _STATEMENT = b"CREATE TABLE"
-#: An old and a new one: the statement of one that came with an update may stand anywhere in a large file.
+#: A table of old and one of new versions: the statement of one that an update added may be anywhere in a large file.
 _TABLES = (b"CREATE TABLE `session`", b"CREATE TABLE `session_context_epoch`")
 _LOG = "-wal"
 _EXPORTED = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"id"\s*:\s*"ses_')
 
 
 def sniff(head: bytes) -> bool:
-    """Whether a file is a database with such tables, or one whose tables are still in its log of writes; or an exported
-    session.
-    """
+    """Whether a file is an exported session, or a database with opencode's tables, which may still be in its log."""
     if _EXPORTED.match(head):
         return True
-    return head.startswith(_MAGIC) and (any(table in head for table in _TABLES) or _STATEMENT not in head)
+    return head.startswith(DATABASE) and (any(table in head for table in _TABLES) or _STATEMENT not in head)
 
 
 def conversations(recording: Recording) -> Conversations:
-    """The conversations, oldest first; a fork is one of its own, a sub-agent a scope of the one that began it."""
+    """The conversations, oldest first; a fork is one of its own, a sub-agent a scope of its parent."""
     from ctxvc.importers import documents
     from ctxvc.importers.opencode import database, read
     from ctxvc.importers.opencode.read import TAIL
@@ -86,13 +84,13 @@ def more_files(path: Path) -> Iterator[Path]:
 
 
 def stamp(path: Path) -> Stamp:
-    """When and how the database or its log last changed. Raises: OSError."""
+    """The stamp of the database and its log. Raises: OSError."""
     states = [file.stat() for file in (path, *more_files(path))]
     return Stamp(sum(state.st_size for state in states), max(state.st_mtime_ns for state in states))
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much a store has of the sessions at `path` that it knows; of one that it does not know, nothing."""
+    """`Importer.state` of the database at `path`, by the sessions of which the store has some."""
     from ctxvc.importers.opencode import database
 
     try:
@@ -122,6 +120,6 @@ IMPORTER = Importer(
 
 
 def _is_of(session: Session, projects: Iterable[Path]) -> bool:
-    """Whether a session was held in one of the folders `projects` or below it; any is, if there are none."""
+    """Whether a session's folder is in one of `projects`, or there are none."""
     folders = list(projects)
     return not folders or any(Path(session.directory).is_relative_to(folder) for folder in folders)

@@ -1,8 +1,8 @@
-"""opencode's database as rows: read in one transaction, which keeps no writer from writing.
+"""The rows of opencode's database, read in one transaction, which does not block writers.
 
-`session` has a row a conversation, and one a sub-agent's, which names its parent. `message` and `part` have what is in
-the prompt, as JSON; their rows change while a reply is made and go when a person reverts. `event` keeps all of it in
-the order of `seq`, so what a revert took away is read from there.
+`session` has a row a conversation, and one a sub-agent's, which names its parent. `message` and `part` have the prompt
+as JSON; their rows change while a reply is made, and are deleted when a person reverts. `event` keeps everything in the
+order of `seq`: reverted messages are read from there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLES = {
     "message": {"id", "session_id", "time_created", "data"},
     "part": {"id", "message_id", "session_id", "data"},
 }
-#: As bytes, since text that is not UTF-8 would end the whole query; nothing for what no program writes.
+#: As bytes, since text that is not UTF-8 would fail the whole query; NULL for values larger than any program writes.
 _DATA = f"CASE WHEN length(data) <= {LONGEST} THEN CAST(data AS BLOB) END"
 _MESSAGES = f"SELECT id, time_created, {_DATA} FROM message WHERE session_id = ? ORDER BY time_created, id"  # noqa: S608 - all ours
 _PARTS = f"SELECT id, message_id, {_DATA} FROM part WHERE session_id = ? ORDER BY message_id, id"  # noqa: S608
@@ -40,7 +40,7 @@ _BELOW = f"""
     SELECT {_COLUMNS} FROM session WHERE id IN (SELECT name FROM below) ORDER BY id != ?, time_created, id
 """  # noqa: S608
 _EVENTS = {"aggregate_id", "seq", "type", "data"}
-#: Seconds to wait for a writer, where the database is not in the mode that needs no waiting.
+#: Seconds to wait for a writer, in the mode of databases that requires it.
 _PATIENCE = 10
 
 
@@ -56,7 +56,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, kw_only=True):
-    """A message with its parts. `born` and `removed` are places in the session's events, where there are any."""
+    """A message with its parts. `born` and `removed` are numbers of the session's events, 0 if unknown."""
 
     id: str
     session: str
@@ -68,7 +68,7 @@ class Stored(msgspec.Struct, kw_only=True):
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """A conversation with its sub-agents: sessions, the root first, the messages of each, and what was not legible."""
+    """A conversation with its sub-agents: sessions, the root first; the messages of each; warnings of damage."""
 
     sessions: list[Session]
     messages: dict[str, list[Stored]]
@@ -76,10 +76,10 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 def ask(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
-    """What `query` reads of the database at one moment. Raises: BadInput."""
+    """The result of `query` on the database at one moment. Raises: BadInput."""
     try:
         for _ in range(3):
-            # Without its log of writes no program has it open: so read, nothing is put beside it.
+            # Without a log no program has it open; read as immutable, no file is created beside it.
             unused = not path.with_name(f"{path.name}-wal").exists()
             before = path.stat().st_mtime_ns
             uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unused else ''}"
@@ -98,7 +98,7 @@ def ask(path: Path, query: Callable[[sqlite3.Connection], T]) -> T:
 
 
 def sessions(connection: sqlite3.Connection, root: str = "") -> list[Session]:
-    """All sessions, oldest first; with `root` that one, then its sub-agents and theirs."""
+    """All sessions, oldest first; with `root` that session, then its sub-agents and theirs."""
     rows = connection.execute(_BELOW, (root, root)) if root else connection.execute(_SESSIONS)
     return [
         Session(
@@ -115,13 +115,13 @@ def sessions(connection: sqlite3.Connection, root: str = "") -> list[Session]:
 
 
 def roots(all_sessions: list[Session]) -> list[Session]:
-    """The sessions that are no sub-agent's of another that is there."""
+    """The sessions whose parent is not among them."""
     ids = {session.id for session in all_sessions}
     return [session for session in all_sessions if session.parent not in ids]
 
 
 def newest(connection: sqlite3.Connection, session: str) -> int:
-    """When the newest message of a session was begun, in milliseconds since 1970."""
+    """The start of a session's newest message, in milliseconds since 1970."""
     (moment,) = connection.execute("SELECT max(time_created) FROM message WHERE session_id = ?", (session,)).fetchone()
     return moment if isinstance(moment, int) else 0
 
@@ -187,7 +187,7 @@ def _messages(connection: sqlite3.Connection, session: str, damaged: list[str]) 
 
 
 def _with_removed(connection: sqlite3.Connection, session: str, messages: list[Stored]) -> list[Stored]:
-    """The messages, with those between them that were there until a person went back before them."""
+    """The messages, with those that a person's revert removed."""
     if not _has(connection, "event", _EVENTS):
         return messages
     removed: dict[str, int] = {}
@@ -230,7 +230,7 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _has(connection: sqlite3.Connection, table: str, columns: set[str]) -> bool:
-    """Whether there is such a table; a view is none, since whoever made the database says what it does."""
+    """Whether there is such a table. A view does not count: it runs what the database's author put into it."""
     kinds = connection.execute("SELECT type FROM sqlite_master WHERE name = ?", (table,)).fetchall()
     return kinds == [("table",)] and columns <= {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 

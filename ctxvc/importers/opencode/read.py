@@ -1,7 +1,7 @@
 """A conversation in opencode's database → events.
 
-A reply and its results are one message, whose row changes until it is complete. So positions are moments, in
-milliseconds since 1970: of a reply that of its completion, of all others that of their creation.
+A reply and its results are one message, whose row changes until it is complete. So positions are times, in milliseconds
+since 1970: of a reply its completion, of all others their creation.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from ctxvc.forms.values import taken_over, text_in
 from ctxvc.importers.opencode.database import Session, Stored, Tree
 
 FORMAT = "opencode"
-#: So many letters of a session's id are told by `conversations`; the rest is the source.
+#: The length of the end of a session's id that is the suffix in `conversations`; the rest is the source.
 TAIL = 8
 
 _MISSING = ("the system prompt", "the tool definitions", "opencode's own reminders")
-#: What opencode sends in the place of parts that are no text.
+#: The texts that opencode sends for parts without one.
 _STANDING = {"compaction": "What did we do so far?", "subtask": "The following tool was executed by the user"}
 _CLEARED = "[Old tool result content cleared]"
-#: Titles that nobody gave.
+#: Default titles.
 _UNTITLED = re.compile(r"(New|Child) session - [0-9]{4}-")
-_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
-#: Above every moment: the place of a reply that is not complete.
+#: The position of a reply that is not complete: above every time.
 _OPEN = 1 << 62
 
 
 def events(tree: Tree) -> Iterator[Event]:
-    """The events of a conversation, with those of its sub-agents, in the order in which they were complete."""
+    """The events of a conversation and its sub-agents, in the order of their completion."""
     root = tree.sessions[0]
     yield _opened(root)
     for reason in tree.damaged:
@@ -77,7 +76,7 @@ _Entry = tuple[int, int, Stored | Edited]
 
 
 def _in_order(messages: list[Stored]) -> Iterator[_Entry]:
-    """The messages of a session with their positions, which grow; a last reply that is not complete comes last."""
+    """The messages of a session with growing positions; an incomplete last reply comes last."""
     position = 0
     for number, message in enumerate(messages):
         moment = message.created
@@ -91,7 +90,7 @@ def _in_order(messages: list[Stored]) -> Iterator[_Entry]:
 
 
 def _clearings(messages: list[Stored]) -> Iterator[_Entry]:
-    """The results that opencode cleared later to make room, by when it did."""
+    """The results that opencode cleared later to make room, by the time of that."""
     edits: list[_Entry] = []
     for position, _, item in _in_order(messages):
         for part in item.parts if isinstance(item, Stored) else ():
@@ -117,14 +116,14 @@ class _Conversation:
         self._scopes = _scopes(tree)
         self._end = 0
         self._model = ""
-        # The messages of the root on the way here, each with the key of the newest that is in the prompt.
+        # The root's messages on the way here, each with the key of the newest one in the prompt then.
         self._path: list[tuple[Stored, str]] = []
-        self._asked: dict[str, Message] = {}  # compactions that were asked for, by the message that did
-        self._by_person: set[str] = set()  # messages that announce a command of a person's
+        self._asked: dict[str, Message] = {}  # requested compactions, by the message that did
+        self._by_person: set[str] = set()  # messages that announce a person's command
         self._tails: dict[str, str] = {}  # compaction → the first message that it keeps
 
     def at(self, position: int, item: Stored | Edited) -> int:
-        """The position of an item's events: that of an open reply is the moment when it began."""
+        """The position of an item's events; an incomplete reply has the time of its start."""
         moment = item.created if position == _OPEN and isinstance(item, Stored) else position
         self._end = max(self._end, moment)
         return self._end
@@ -219,7 +218,7 @@ class _Conversation:
         )
 
     def _staying(self, first: str, last: str) -> list[str]:
-        """The messages from the first that a compaction keeps to the one that asked for it."""
+        """The messages from the first that a compaction keeps up to the one that requested it."""
         ids = [message.id for message, _ in self._path]
         if first not in ids:
             return []
@@ -227,7 +226,7 @@ class _Conversation:
 
 
 def _scopes(tree: Tree) -> dict[str, tuple[str, str]]:
-    """session → its scope, empty for the root, and the call that began it."""
+    """session → its scope (empty for the root), and the call that started it."""
     root, *agents = tree.sessions
     tasks: dict[str, str] = {}
     for messages in tree.messages.values():
@@ -260,15 +259,14 @@ def _incoming(parts: list[dict[str, Any]], *, to_agent: bool) -> Iterator[Part]:
 
 
 def _media(url: str) -> dict[str, Any] | None:
-    """The Messages API's block for a file that is sent as such; text is sent as text, by another part."""
-    match = _DATA_URL.fullmatch(url)
-    if not match or not match[1].startswith(("image/", "application/pdf")):
-        return None
-    return elements.media(match[1], match[2])
+    """The Messages API's block for a picture or a PDF; None for any other file, whose text is sent by another part."""
+    source = elements.image(url)["source"]
+    kind = text_in(source, "media_type")
+    return elements.media(kind, source["data"]) if kind.startswith(("image/", "application/pdf")) else None
 
 
 def _is_sent(item: Stored) -> bool:
-    """Whether a reply that failed is in later prompts: one that a person stopped is, with what it had."""
+    """Whether a failed reply is in later prompts: one that a person stopped is, as far as it came."""
     match item.info.get("error"):
         case {"name": "MessageAbortedError"}:
             return any(part.get("type") not in ("step-start", "reasoning") for part in item.parts)
@@ -276,7 +274,7 @@ def _is_sent(item: Stored) -> bool:
 
 
 def _segments(parts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The parts of each call of the model's: older versions kept those of a whole turn in one message."""
+    """The parts of each model call: older versions have those of a whole turn in one message."""
     segment: list[dict[str, Any]] = []
     for part in parts:
         if part.get("type") == "step-start" and any(one.get("type") == "step-finish" for one in segment):
@@ -321,7 +319,7 @@ def _results(parts: list[dict[str, Any]]) -> tuple[Part, ...]:
 
 
 def _result(call: str, name: str, state: dict[str, Any]) -> Part | None:
-    """A call's result; None where it has none, as of one that was running when the program ended."""
+    """A call's result; None if there is none, as for one that was running when the program ended."""
     match state:
         case {"status": "completed", "output": str(output)}:
             attachments = state.get("attachments")
@@ -337,7 +335,7 @@ def _result(call: str, name: str, state: dict[str, Any]) -> Part | None:
 
 
 def _usage(parts: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, int]:
-    """The token counts of a call under the names of the Messages API; none if it was not counted."""
+    """The token counts of a call under the names of the Messages API; empty if it was not counted."""
     finished = [part.get("tokens") for part in parts if part.get("type") == "step-finish"]
     tokens = finished[-1] if finished else info.get("tokens")
     if not isinstance(tokens, dict):
@@ -366,7 +364,7 @@ def _completed(item: Stored) -> str:
 
 
 def _time(moment: int) -> str:
-    """A moment in milliseconds since 1970 as ISO 8601; empty if no calendar has it."""
+    """ISO 8601 for milliseconds since 1970; empty if out of range."""
     try:
         return datetime.fromtimestamp(moment / 1000, timezone.utc).isoformat(timespec="milliseconds")
     except (OverflowError, OSError, ValueError):

@@ -1,7 +1,7 @@
 """Conversations of OpenHands (a folder with `base_state.json` and `events/event-NNNNN-ID.json`) → events.
 
 The recording is the folder; its path is that of `base_state.json`. Positions are numbers of events. Sub-agents have
-folders of the same kind in `subagents`.
+such folders in `subagents`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ctxvc.importers.protocol import Importer, Stamp, State, single
 from ctxvc.importers.request_log import opening
 
 FORMAT = "openhands"
-#: The file of an export of ours with what calls were in the agent that the conversation was taken over from.
+#: The file of our exports with the calls as the agent before had made them (`taken_over`).
 NOTE = "ctxvc.json"
 
 _STATE = "base_state.json"
@@ -49,7 +49,7 @@ def folders(project: Path, home: Path, env: Mapping[str, str]) -> list[Path]:  #
 
 
 def recordings(folder: Path, project: Path) -> Iterator[Path]:
-    """The conversations in the folder that were held in `project` or below it."""
+    """The conversations whose working folder is `project` or below it."""
     for path in sorted(folder.glob(f"*/{_STATE}")):
         try:
             place = text_at(_value(Recording(path)), "workspace", "working_dir")
@@ -70,7 +70,7 @@ def more_files(path: Path) -> Iterator[Path]:
 
 
 def stamp(path: Path) -> Stamp:
-    """Changes with the state, the number of events, and the newest of these. Raises: OSError."""
+    """A stamp of the state, the number of events, and the newest event. Raises: OSError."""
     events = _event_files(path)
     status = [file.stat() for file in (path, *(file for _, file in events[-1:]))]
     return Stamp(len(events) + sum(file.st_size for file in status), max(file.st_mtime_ns for file in status))
@@ -78,7 +78,7 @@ def stamp(path: Path) -> Stamp:
 
 def events(recording: Recording) -> Iterator[Event]:
     """The events of the conversation. Raises: BadInput if there are none."""
-    state = _value(recording)  # it is written anew at every change, and the events are what counts
+    state = _value(recording)  # it is rewritten at every change; the events are what matters
     numbered = _event_files(recording.path)
     if not numbered:
         raise BadInput(f"{recording.path}: no {_EVENTS}/event-*.json beside it")
@@ -107,7 +107,7 @@ def events(recording: Recording) -> Iterator[Event]:
 
 
 def _note(recording: Recording) -> Any:
-    """What an export of ours wrote beside the events, on calls of other agents; None for nothing."""
+    """The note of our export beside the events, on calls of other agents; None if there is none."""
     place = recording.path.with_name(NOTE)
     try:
         return _value(recording.sibling(place)) if place.is_file() else None
@@ -116,7 +116,7 @@ def _note(recording: Recording) -> Any:
 
 
 def state(path: Path, positions: Mapping[str, int]) -> State:
-    """How much of the conversation at `path` a store has that took those with these ids up to these positions."""
+    """`Importer.state` of the conversation at `path`."""
     position = positions.get(source_of(_value(Recording(path)), path))
     if position is None:
         return "missing"
@@ -140,12 +140,12 @@ IMPORTER = Importer(
 
 
 def _value(recording: Recording) -> Any:
-    """The value of a file; None if it is no JSON. Raises: BadInput if it cannot be read."""
+    """The JSON value of a file; None if it is not JSON. Raises: BadInput if it cannot be read."""
     return wire.parsed(recording.document(), object)
 
 
 def _event_files(path: Path) -> list[tuple[int, Path]]:
-    """The files of events by their numbers."""
+    """The files of events with their numbers, in order."""
     try:
         inside = [*(path.parent / _EVENTS).iterdir()]
     except OSError:

@@ -1,4 +1,4 @@
-"""The events of a conversation of OpenHands, in order: what each adds to the prompt, or takes out of it."""
+"""OpenHands' events of a conversation, in order, as what each adds to the prompt or removes from it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ctxvc.core.ledger.block import Message, Origin, Part
 from ctxvc.core.ledger.ledger import Window
 from ctxvc.core.recording.events import Closed, Compacted, Event, Forked, Opened, Said, Warned
 from ctxvc.forms import elements
-from ctxvc.forms.usage import token_counts
+from ctxvc.forms.elements import token_counts
 from ctxvc.forms.values import objects, taken_over, text_of
 from ctxvc.importers.documents import mapping, text_at
 
-#: The folder beside a conversation's events that has those of its sub-agents.
+#: The folder beside a conversation's events with its sub-agents.
 SUBAGENTS = "subagents"
 
 _MISSING = ("the tool definitions",)
 #: A folder's name: the conversation's id without its dashes.
 _HEX = re.compile("([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})")
-#: The parent of an event that begins a tree of its own.
+#: The parent of an event that begins a new tree.
 _ROOT = "__root__"
-#: Events that no model is sent.
+#: Events that are not sent to the model.
 _SILENT = frozenset(
     {
         "ACPToolCallEvent", "CondensationRequest", "ConversationErrorEvent", "ConversationStateUpdateEvent",
@@ -36,7 +36,7 @@ _SILENT = frozenset(
 
 
 class _Condensed(NamedTuple):
-    """What a compaction does: events leave the prompt, and a summary comes in at an offset; -1 where there is none."""
+    """A compaction: the events that leave the prompt, and the summary's offset in it, -1 if there is none."""
 
     forgotten: frozenset[str]
     summary: str  # key of its message
@@ -50,16 +50,16 @@ class _Condensed(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """An event in the tree of events. `key` is that of the newest message on the way to it."""
+    """An event in the tree of events. `key` is the newest message's on the way to it."""
 
     parent: str
     key: str
-    sent: bool  # whether it stands in the prompt
+    sent: bool  # whether it is in the prompt
     condensed: _Condensed | None = None
 
 
 def source_of(state: Any, path: Path) -> str:
-    """The id of the conversation at `path` with this state; without one, as the folder's name tells it."""
+    """The id of the conversation at `path`, by its state, else by the folder's name."""
     name = path.parent.name
     digits = _HEX.fullmatch(name)
     return text_of(mapping(state).get("id")) or ("-".join(digits.groups()) if digits else name)
@@ -69,7 +69,7 @@ class Conversation:
     """The state after the events so far."""
 
     def __init__(self, path: Path, state: Any, note: Any = None) -> None:
-        """`note` is what an export of ours says of its calls."""
+        """`note` is our export's note on its calls."""
         self._state = state
         self._source = source_of(state, path)
         is_subagent = SUBAGENTS in path.parts[-4:-1]
@@ -97,7 +97,7 @@ class Conversation:
         )
 
     def events(self, event: dict[str, Any], number: int) -> Iterator[Event]:
-        """The events of one of OpenHands'."""
+        """The events for an event of OpenHands."""
         key, end = text_of(event.get("id")) or f"event:{number}", number + 1
         if key in self._links:
             yield Warned(text=f"event {number} was skipped: it has the id of an earlier one")
@@ -138,10 +138,10 @@ class Conversation:
         self._links[key] = _Link(parent, self._key, sent, condensed)
         self._newest = key
 
-    # -- where an event stands -----------------------------------------------------------------------------------------
+    # -- the tree of events --------------------------------------------------------------------------------------------
 
     def _parent(self, event: dict[str, Any]) -> str:
-        """The id of the event that this one goes on from; empty for none. Older versions have only an order."""
+        """The id of the event that this one continues; empty for none. Older versions only have an order."""
         parent = text_of(event.get("parent_id"))
         if parent == _ROOT:
             return ""
@@ -197,7 +197,7 @@ def _condensed(event: dict[str, Any], key: str) -> _Condensed:
 
 
 def _reports(state: Any) -> Iterator[dict[str, Any]]:
-    """The provider's counts of each call, of the agent and of its condenser."""
+    """The provider's token counts of each call of the agent and of its condenser."""
     for usage in mapping(state, "stats", "usage_to_metrics").values():
         yield from objects(mapping(usage).get("token_usages"))
 
@@ -216,7 +216,7 @@ def _usage_by_response(state: Any) -> dict[str, dict[str, int]]:
 
 
 def _window(state: Any) -> Window | None:
-    """The model's window, as the host was told."""
+    """The model's window, as the host has it."""
     tokens_of_calls = [report.get("context_window") for report in _reports(state)]
     for tokens in (*tokens_of_calls, mapping(state, "agent", "llm").get("max_input_tokens")):
         if type(tokens) is int and tokens > 0:
@@ -224,14 +224,14 @@ def _window(state: Any) -> Window | None:
     return None
 
 
-#: Stands before what a tool gave back when it failed.
+#: The text before a failed tool's output.
 _FAILED = "[An error occurred during execution.]\n"
 
 
 class Messages:
-    """Reads the messages of one conversation. `usage` are the provider's counts by its ids of replies.
+    """Reads the messages of one conversation. `usage` has the provider's token counts by reply id.
 
-    `by_agent`: the conversation is a sub-agent's, and the user in it another agent.
+    `by_agent`: the conversation is a sub-agent's, whose user is another agent.
     """
 
     def __init__(self, model: str, usage: Mapping[str, dict[str, int]], note: Any = None, *, by_agent: bool) -> None:
@@ -242,7 +242,7 @@ class Messages:
         self._tools: dict[str, str] = {}  # call → tool
 
     def message(self, kind: str, event: dict[str, Any], key: str) -> Message | str:
-        """The message of an event, or why there is none."""
+        """The message of an event, or the reason there is none."""
         reply = text_of(event.get("llm_response_id"))
         if kind == "MessageEvent":
             inner = mapping(event, "llm_message")
@@ -326,7 +326,7 @@ def _content(content: Any, is_reply: bool, origin: Origin) -> list[Part]:
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
-    """Content as blocks of the Messages API, without empty texts."""
+    """The Messages API's blocks of a content, without empty texts."""
     blocks: list[dict[str, Any]] = []
     for item in [content] if isinstance(content, str) else content if isinstance(content, list) else ():
         match item:
@@ -340,7 +340,7 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def _sent_for(observation: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the model is sent for a tool's result. Most tools send its content; some add to it."""
+    """The blocks that the model is sent for a tool's result: its content, to which some tools add."""
     blocks = _blocks(observation.get("content") or observation.get("output"))
     match observation:
         case {"task_id": str(task), "subagent": str(name), "status": str(status)}:

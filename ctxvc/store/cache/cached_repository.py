@@ -1,4 +1,4 @@
-"""Repositories of the person's cache folder: what was read from remotes, and is in no store. Only git opens them."""
+"""Repositories in the person's cache folder with data read from remotes, not part of a store. Only git opens them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ctxvc.store.git.transport import Barred
 from ctxvc.store.read.revision import Snapshot
 
 _FOLDER = "remotes"
-#: What the name of a scope's repository has in it.
+#: A part of the name of a scope's repository.
 KIND = ".scopes"
 #: The most bytes of a ledger.
 _LARGEST = 256 << 20
-#: git notes in its settings that objects are missing; only this fetch may know, so that no other goes for them.
+#: Restored after each fetch: git records there that objects are missing, and would then fetch them by itself.
 _SETTINGS = b"[core]\n\trepositoryformatversion = 0\n\tbare = true\n"
 
 
@@ -32,7 +32,7 @@ class CachedRepository:
     """A bare repository for one address. It may lack objects, which a store never does."""
 
     def __init__(self, address: str, kind: str = "") -> None:
-        """`kind` is a part of its name. Raises: Refused if there is no folder for it."""
+        """`kind` becomes part of the repository's name. Raises: Refused if there is no folder for it."""
         from platformdirs import user_cache_path
 
         folder = user_cache_path("ctxvc", appauthor=False) / _FOLDER
@@ -46,13 +46,13 @@ class CachedRepository:
         return (self.path / "HEAD").is_file()
 
     def make(self) -> None:
-        """Makes it, empty, if it is not there."""
+        """Creates the repository, empty, if it is missing."""
         if not self.exists:
             program.run(None, "init", "--quiet", "--bare", "--template=", str(self.path))
             self.path.chmod(0o700)
 
     def files_at(self, commit: str) -> dict[str, str]:
-        """Path → id, of the plain files of a commit."""
+        """path → blob id, of the plain files of a commit."""
         tree = program.run(self.path, "ls-tree", "-r", "-z", "--full-tree", commit).decode("utf-8", "replace")
         entries = {}
         for line in filter(None, tree.split("\0")):
@@ -63,19 +63,19 @@ class CachedRepository:
         return entries
 
     def sizes(self, names: Sequence[str]) -> list[tuple[str, int] | None]:
-        """For each id, or `COMMIT:PATH`, that of the blob and its bytes; None where there is none."""
+        """For each id or `COMMIT:PATH`, the blob's id and size in bytes; None if there is no such blob."""
         data = "".join(f"{name}\n" for name in names).encode()
         answers = program.run(self.path, "cat-file", "--batch-check", data=data).decode().splitlines()
         fields = [answer.rsplit(" ", 2) for answer in answers]
         return [(field[0], int(field[2])) if field[1:2] == ["blob"] else None for field in fields]
 
     def blobs(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of blobs that are there, in order."""
+        """The bytes of these blobs, all present, in order."""
         data = program.run(self.path, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode())
         return [blob for _, blob in program.objects(io.BytesIO(data))]
 
     def forget(self) -> None:
-        """Removes all of it: after a purge, say."""
+        """Removes the whole repository, for example after a purge."""
         with self.locked():
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -91,13 +91,13 @@ class CachedRepository:
 
 
 class CachedIndexes(CachedRepository):
-    """The indexes of one remote's clones, as they were fetched last.
+    """The indexes of one remote's clones, as last fetched.
 
     Shallow, which a store never is: an index comes without the sessions behind it.
     """
 
     def update(self, refspecs: list[str], *, ask: bool = False) -> None:
-        """Fetches the refs anew, without what their commits come from. Raises: as `transport.fetch`."""
+        """Fetches the refs again, without the history behind their commits. Raises: as `transport.fetch`."""
         with self.locked():
             for last in (False, True):
                 try:
@@ -107,7 +107,7 @@ class CachedIndexes(CachedRepository):
                 except (Unreachable, Refused, NotFound):
                     raise
                 except CtxvcError:
-                    # git fails without a word where there is nothing; and a killed fetch can leave a lock.
+                    # git fails without a reason if nothing matches; and a killed fetch can leave a lock.
                     shutil.rmtree(self.path, ignore_errors=True)
                     if not transport.refs(self.address, *(f"{spec.partition(':')[2]}" for spec in refspecs), ask=ask):
                         return
@@ -115,23 +115,23 @@ class CachedIndexes(CachedRepository):
                         raise
 
     def refs(self) -> dict[str, str]:
-        """ref → commit, as fetched last; empty if nothing was."""
+        """ref → commit, as last fetched; empty before the first fetch."""
         if not self.exists:
             return {}
         output = program.run(self.path, "for-each-ref", "--format=%(objectname) %(refname)")
         return {ref: commit for commit, _, ref in (line.partition(" ") for line in output.decode().splitlines())}
 
     def files(self, commit: str, limit: int) -> dict[str, bytes]:
-        """Path → bytes of the files of a commit. Raises: Damaged if they have more than `limit` bytes together."""
+        """path → bytes of the files of a commit. Raises: Damaged if their total exceeds `limit` bytes."""
         entries = self.files_at(commit)
         if sum(entry[1] for entry in self.sizes([*entries.values()]) if entry) > limit:
             raise Damaged(f"the index {commit[:12]} has more than {limit:,} bytes", hint=Phrase("share-theirs"))
         return dict(zip(entries, self.blobs([*entries.values()]), strict=True))
 
     def files_of(self, commits: Iterable[str], paths: Sequence[str], limit: int) -> dict[str, dict[str, bytes]]:
-        """commit → path → bytes, of these paths in the trees of many commits; a path that is not there is left out.
+        """commit → path → bytes, of these paths in the trees of many commits; missing paths are left out.
 
-        A commit of which they have more than `limit` bytes together is left out.
+        So are commits whose files exceed `limit` bytes in total.
         """
         places = [(commit, path) for commit in commits for path in paths]
         entries: dict[str, dict[str, tuple[str, int]]] = {}
@@ -149,9 +149,10 @@ class CachedIndexes(CachedRepository):
 
 
 class CachedScope(CachedRepository):
-    """A scope on a remote, read without a pull: its ledger, and of its bodies those that somebody looks at.
+    """A scope on a remote, read without a pull: its ledger, and of its bodies only those that are read.
 
-    A store is never a partial clone; this is one, and no store. What was read before is read again without a network.
+    A store is never a partial clone; this repository is one, and is not a store. Data that was read once is read again
+    without a network.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class CachedScope(CachedRepository):
         erased: frozenset[str] = frozenset(),
         ask: bool = False,
     ) -> None:
-        """`erased` are the ids of what a purge erased here. Raises: Refused if there is no cache folder."""
+        """`erased` are the ids of objects that a purge erased here. Raises: Refused if there is no cache folder."""
         super().__init__(address, KIND)
         self._session = session
         self._scope = scope
@@ -174,7 +175,7 @@ class CachedScope(CachedRepository):
         self._files: dict[str, str] = {}
 
     def snapshot(self) -> Snapshot:
-        """The scope, with bodies that are fetched when they are read, each by its id.
+        """The scope, with bodies that are fetched by their ids when they are read.
 
         Raises: Unreachable, Damaged, Refused for a newer format or if a purge erased it here, CtxvcError.
         """
@@ -228,7 +229,7 @@ class CachedScope(CachedRepository):
         return data
 
     def _content(self, title: str, paths: Sequence[str]) -> list[bytes]:
-        """The bytes of files of the commit, of which those that are missing are fetched. Raises: as `snapshot`."""
+        """The bytes of files of the commit; missing ones are fetched. Raises: as `snapshot`."""
         if lost := next((path for path in paths if path not in self._files), ""):
             raise Damaged(f"{title} in commit {self._tip[:12]}: no file {lost}", hint=Phrase("share-theirs"))
         names = [self._files[path] for path in paths]

@@ -1,7 +1,7 @@
-"""A SQLite file of a store's cache: a help that may be missing, never a truth. It may be deleted at any time.
+"""A SQLite file in a store's cache: it only helps, may be missing or deleted at any time, and is never authoritative.
 
-What came with a store from elsewhere leads SQLite nowhere else, and counts only if it has the expected tables. A file
-that is locked, read-only or full answers nothing and takes nothing; a damaged one is dropped.
+A file that came with a foreign store cannot lead SQLite elsewhere, and is used only if it has the expected tables. If
+it is locked, read-only or full, nothing is read or written; if it is damaged, it is deleted.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ if TYPE_CHECKING:
     import sqlite3
 
 _WAIT = 2.0  # seconds for another writer
-_OLD = 60.0  # seconds after which nobody is making it any more
-_STEPS = 10_000  # of SQLite's machine, between two looks at the clock
+_OLD = 60.0  # seconds after which no process is still creating it
+_STEPS = 10_000  # steps of SQLite's virtual machine between two looks at the clock
 _making = threading.Lock()
 _SCHEMA = "SELECT type, name, sql FROM sqlite_master"
 
 
 class CacheDatabase:
-    """The file at `path`, with the tables that `schema` makes. A connection lives for one block, so that threads, forks
-    and other processes need no care."""
+    """The file at `path`, with the tables that `schema` creates.
+
+    A connection lives only as long as a `with` block, so that threads, forks and other processes need no special care.
+    """
 
     def __init__(self, path: Path, schema: str, *, largest: int = 1 << 32) -> None:
-        """A file of more than `largest` bytes is dropped."""
+        """A file of more than `largest` bytes is deleted."""
         self.path = path
         self._schema = schema
         self._largest = largest
 
     @contextmanager
     def reading(self, seconds: float = 5.0) -> Iterator[sqlite3.Connection]:
-        """A connection whose queries end after so many seconds.
+        """Yields a connection whose queries end after this many seconds.
 
-        Raises: sqlite3.DatabaseError; after one that is no OperationalError, the file is gone.
+        Raises: sqlite3.DatabaseError; unless it is an OperationalError, the file has been deleted.
         """
         import sqlite3
 
@@ -48,14 +50,13 @@ class CacheDatabase:
             with closing(self._connected(seconds)) as database:
                 yield database
         except sqlite3.DatabaseError as error:
-            if not isinstance(error, sqlite3.OperationalError):  # locked, full, read-only, not there
+            if not isinstance(error, sqlite3.OperationalError):  # locked, full, read-only, missing
                 self.drop()
             raise
 
     @contextmanager
     def writing(self, seconds: float = 5.0) -> Iterator[sqlite3.Connection]:
-        """The same, with the file and its tables made where they are missing, and with one transaction that is
-        committed at the end of the block.
+        """As `reading`, with file and tables created if missing; one transaction, committed at the block's end.
 
         Raises: OSError; as `reading`.
         """
@@ -70,7 +71,7 @@ class CacheDatabase:
             database.execute("COMMIT")
 
     def drop(self) -> None:
-        """Removes the file, if it can."""
+        """Deletes the file, if possible."""
         for suffix in ("", "-wal", "-shm"):
             with suppress(OSError):
                 Path(f"{self.path}{suffix}").unlink()
@@ -84,9 +85,9 @@ class CacheDatabase:
         try:
             deadline = time.monotonic() + seconds
             database.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
-            # What a power cut may damage is dropped and made anew: no reason to wait for the disk.
+            # A file damaged by a power cut is deleted and created again, so there is no reason to wait for the disk.
             database.execute("PRAGMA synchronous = OFF")
-            # What came with a store from elsewhere may be a view that never ends, or have triggers.
+            # A file from a foreign store may have triggers, or a view that never ends.
             database.execute("PRAGMA trusted_schema = OFF")
             tables = {tuple(row) for row in database.execute(f"{_SCHEMA} LIMIT 100")}
             if tables and tables != _tables(self._statements()):
@@ -100,10 +101,9 @@ class CacheDatabase:
         return tuple(filter(None, map(str.strip, self._schema.split(";"))))
 
     def _check(self) -> None:
-        """Raises: sqlite3.OperationalError where SQLite would be led elsewhere by what stands at the file's place.
+        """Raises: sqlite3.OperationalError if what is in the file's place would lead SQLite elsewhere.
 
-        A rollback journal names a file that SQLite removes once it has rolled back: ours has none but for the moment in
-        which it is made.
+        A rollback journal names a file that SQLite deletes after rolling back. Ours has one only during its creation.
         """
         import sqlite3
 
@@ -131,7 +131,7 @@ class CacheDatabase:
 
 @functools.cache
 def _tables(statements: tuple[str, ...]) -> frozenset[tuple[object, ...]]:
-    """The tables that these statements make, as SQLite of this version describes them."""
+    """The tables that these statements create, as this version of SQLite describes them."""
     import sqlite3
 
     with closing(sqlite3.connect(":memory:")) as database:

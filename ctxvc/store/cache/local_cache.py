@@ -1,6 +1,6 @@
-"""Files of a store's cache: what was worked out before and can be worked out again. They may be missing at any time.
+"""Files of a store's cache, with results that can be computed again. They may be missing at any time.
 
-A file is replaced in one step. Of two writers the last one's stays: what the other found is worked out again.
+A file is replaced atomically. Of two concurrent writers, the last one wins: the other's result is computed again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Content = TypeVar("_Content")
 
 
 def load(store: Store, name: str, content: type[_Content]) -> _Content | None:
-    """The content of a file of the cache; None if it is missing or is of another form."""
+    """The content of a cache file; None if it is missing or has another form."""
     try:
         return msgspec.json.decode(contained.read(store.path, _path(name), _LARGEST), type=content)
     except (OSError, CtxvcError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -31,7 +31,7 @@ def load(store: Store, name: str, content: type[_Content]) -> _Content | None:
 
 
 def save(store: Store, name: str, content: object) -> None:
-    """Replaces a file of the cache, if it can."""
+    """Replaces a cache file, if possible."""
     try:
         contained.make_folder(store.path, _FOLDER)  # a person may have removed it
         contained.replace(store.path, _path(name), msgspec.json.encode(content), durably=False)
@@ -40,12 +40,12 @@ def save(store: Store, name: str, content: object) -> None:
 
 
 def session_key(store: Store, session: str, tips: Mapping[str, str], form: str) -> str:
-    """A text that changes whenever anything of the session does: its scopes, which one is current, its journal.
+    """A key that changes whenever anything in the session does: its scopes, its current scope, its journal.
 
-    `form` tells what is kept under it, and changes with the code that works it out.
+    `form` names the kind of content stored under the key, and changes with the code that computes it.
     """
     try:
-        # No Path is made: this is asked of 10,000 sessions at a time.
+        # Path objects are avoided: this is called for 10,000 sessions at a time.
         journal = os.stat(f"{store.path}/ctxvc/journal/{session}")  # noqa: PTH116
         written = f"{journal.st_ino}/{journal.st_size}/{journal.st_mtime_ns}"
     except OSError:
@@ -61,9 +61,9 @@ def session_key(store: Store, session: str, tips: Mapping[str, str], form: str) 
 
 
 def sessions_stamp(store: Store) -> str:
-    """A text that changes whenever any session does: a ref that is packed or not, or a journal.
+    """A key that changes whenever any session does: a packed or loose ref, or a journal.
 
-    It is quicker to have than the keys of all sessions.
+    It is faster to compute than the keys of all sessions.
     """
     digest = hashlib.sha256()
     for folder in ("refs/heads", "ctxvc/journal"):
@@ -83,7 +83,7 @@ def _add_status(digest: hashlib._Hash, path: str) -> None:
 
 
 def file_stamp(store: Store, name: str) -> str:
-    """A text that changes whenever a file of the cache does, or what SQLite keeps beside it."""
+    """A key that changes whenever a cache file does, or the log that SQLite keeps beside it."""
     stamps = []
     for suffix in ("", "-wal"):
         try:

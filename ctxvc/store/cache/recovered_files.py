@@ -1,7 +1,7 @@
-"""Blocks as read-only files in the store's own folder, for a shell to compute over, as long as a session is open.
+"""Blocks as read-only files in the store's own folder, for a shell to compute on while a session is open.
 
-They are copies: nothing reads them back. Each owner has a folder, and holds a lock on it; that of one who was killed is
-removed by the next.
+They are copies: nothing reads them back. Each owner has a folder, and holds a lock on it; the folder of an owner that
+was killed is removed by the next one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = "ctxvc/recovered"
 
 
 class RecoveredFiles:
-    """The files of one owner, in the store at `store`; none before the first `write`."""
+    """The files of one owner in the store at `store`; none before the first `write`."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -26,8 +26,8 @@ class RecoveredFiles:
         self._stack = ExitStack()
 
     def write(self, name: str, data: bytes) -> Path:
-        """The path of a file of mode 0400 with these bytes. Raises: OSError, Refused if a link is in the way."""
-        if not (self._folder and (self._store / self._folder).is_dir()):  # a purge removes all there is
+        """Writes a file with mode 0400; returns its path. Raises: OSError, Refused if a link is in the way."""
+        if not (self._folder and (self._store / self._folder).is_dir()):  # a purge removes all files
             self.remove()
             self._folder = self._new_folder()
         path = f"{self._folder}/{name}"
@@ -35,7 +35,7 @@ class RecoveredFiles:
         return self._store / path
 
     def remove(self) -> None:
-        """The files are gone, and so are those of owners who were killed."""
+        """Removes the owner's files, if possible."""
         if self._folder:
             with suppress(OSError):
                 contained.remove_tree(self._store, self._folder)

@@ -1,4 +1,4 @@
-"""The harmless settings of a git repository: those that ctxvc writes, and those that neither run nor redirect anything.
+"""The harmless settings of a git repository: those that ctxvc writes, and those that run and redirect nothing.
 
 All others are refused, including those of future versions of git.
 """
@@ -9,14 +9,13 @@ import re
 
 from ctxvc.store.git.config_parser import Setting
 
-#: Set by `ctxvc install git-hooks`, with exactly this value: git runs it in the person's own `git diff`; we never do.
+#: Set by `ctxvc install git-hooks`, with exactly this value. git runs it in the person's own `git diff`, not in ours.
 TEXTCONV = "diff.ctxvc.textconv"
 TEXTCONVS = frozenset({'ctxvc() { python3 -I -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
-#: Its former values, with which Python imports a `json` from the current folder. Such a store opens, and `install`
-#: replaces the value.
+#: Its former values, which import a `json` from the current folder. A store with one opens; `install` renews it.
 OLD_TEXTCONVS = frozenset({'ctxvc() { python3 -m json.tool --no-ensure-ascii "$1" 2>/dev/null || cat "$1"; }; ctxvc'})
 
-#: Patterns as text: each is compiled when a store has such a setting, and most have few.
+#: Patterns as text: each is compiled only if a store has such a setting, and most stores have few.
 _ANY = r"[^\x00-\x1f\x7f]*"
 _SWITCH = r"(?i)true|false|yes|no|on|off|[0-9]*"
 _NUMBER = r"(?i)-?[0-9]+[kmg]?|true|false|yes|no|on|off"
@@ -97,7 +96,7 @@ _VALUES: dict[str, str] = {
     "extensions.worktreeconfig": _SWITCH,
 }
 
-#: The same for keys with a name in between, as in `branch.main.merge`.
+#: The same for keys with a name in the middle, such as `branch.main.merge`.
 _NAMED: dict[tuple[str, str], str] = {
     ("branch", "remote"): _NAME,
     ("branch", "pushremote"): _NAME,
@@ -115,12 +114,12 @@ _NAMED: dict[tuple[str, str], str] = {
 }
 _ADDRESSES = frozenset({"url", "pushurl"})
 
-#: Settings that nobody can accept: they include files that this check does not see, or change the kind of the store.
+#: Settings that cannot be accepted: they include files that this check does not see, or change the kind of the store.
 _NEVER = re.compile(
     r"(?i)(include|includeif)\..*|extensions\..*|core\.worktree|remote\..*\.(promisor|partialclonefilter)", re.DOTALL
 )
 _SCHEMES = frozenset({"https", "ssh", "file", "git"})
-#: Where http is allowed too: nothing that is sent there leaves the machine.
+#: Hosts for which http is allowed too: nothing sent to them leaves the machine.
 _LOOPBACK = re.compile(r"(localhost|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[::1\])(:[0-9]{1,5})?")
 
 
@@ -148,8 +147,10 @@ def is_acceptable(setting: Setting) -> bool:
 
 
 def is_address(value: str) -> bool:
-    """Whether git reaches the address by https, ssh, a file's path or its own protocol, and by no program that it
-    names. By http only this machine may be reached."""
+    """Whether git reaches the address by https, ssh, file or its own protocol, and by no program that it names.
+
+    http is allowed only for this machine.
+    """
     if not value or value.startswith("-") or not re.fullmatch(_ANY, value):
         return False
     scheme, colons, rest = value.partition("://")
@@ -159,7 +160,7 @@ def is_address(value: str) -> bool:
     if re.match(r"[A-Za-z0-9_+.-]*::", value):
         return False
     before, colon, path = value.partition(":")
-    if colon and "/" not in before:  # host:path, as in scp
+    if colon and "/" not in before:  # host:path, as for scp
         return not before.rpartition("@")[2].startswith("-") and not path.startswith("-")
     return True
 

@@ -1,7 +1,7 @@
-"""git's configuration files as values, without obeying them: no include is followed, nothing is looked up.
+"""Parses git's configuration files without obeying them: no include is followed, nothing is looked up.
 
 The grammar is narrower than git's, so that everything accepted here means the same to git and to libgit2: a value is on
-one line, with no NUL and no invalid UTF-8.
+one line, without a NUL or invalid UTF-8.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ _SPACE = " \t"
 
 
 class Setting(NamedTuple):
-    """`key` as git prints it: section and name in lower case, the part between unchanged. No value means true."""
+    """A setting. `key` is as git prints it: section and name in lower case, the part between unchanged.
+
+    `value` is None if the file gives none, which means true.
+    """
 
     key: str
     value: str | None
 
 
 def settings(data: bytes) -> Iterator[Setting]:
-    """The settings in a configuration file, in its order.
+    """The settings in a configuration file, in file order.
 
-    Raises: ValueError, with the line's number, if a line does not match the grammar.
+    Raises: ValueError, with the line number, if a line does not match the grammar.
     """
     if b"\0" in data:
         raise ValueError("it contains a NUL")
     section = ""
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        # Invalid UTF-8 becomes U+FFFD: no harmless key has one, while a name or an address may.
+        # Invalid UTF-8 becomes U+FFFD: no harmless key contains one, but a name or an address may.
         line = raw.removesuffix(b"\r").decode("utf-8", "replace").strip(_SPACE)
         if "\r" in line:
             raise ValueError(f"line {number} has a carriage return")

@@ -1,7 +1,7 @@
-"""Commits in bulk: one pack, written by `git fast-import`.
+"""Writes commits in bulk: one pack, written by `git fast-import`.
 
 docs/decisions/0003-fast-import.md explains the choice of program and flags. The stream begins with `feature done`, so
-that a truncated one moves no ref. A ref moves only from the tip that we read (`from`), or git refuses.
+that a truncated one moves no ref. A ref moves only from the tip that we read (`from`); otherwise git refuses.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ctxvc.errors import Conflict, CtxvcError
 from ctxvc.store import format as fmt
 from ctxvc.store.git import program
 
-#: Commits whose blobs are sorted together, and the bytes of bodies at which a batch ends sooner. More give better
-#: deltas; fewer bound the memory, and let git work beside us on a session of few commits, too.
+#: A batch ends at this many commits, or sooner at this many bytes of bodies. The blobs of a batch are sorted together:
+#: larger batches give better deltas; smaller ones bound the memory, and let git work in parallel sooner.
 BATCH = 64
 BATCH_BYTES = 192 * 1024
-#: For glibc: fast-import releases and requests memory for every object, which took more than half of its time.
+#: For glibc: fast-import allocates and frees memory for every object, which took more than half of its time.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_TOP_PAD_": "16777216"}
-#: The last date that every part of git can hold, in seconds since 1970: one in 2514.
+#: The latest date that every part of git can store, in seconds since 1970: a date in 2514.
 LATEST = (1 << 34) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _TIME = re.compile(
     r"(\d{4})-?(\d\d)-?(\d\d)(?:[T ](\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d+)?)?\s?(?:Z|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-#: Marks of blobs are above this, those of commits below, so that a commit's name is known before its blobs are written.
+#: Blob marks are above this, commit marks below, so that a commit's name is known before its blobs are written.
 _BLOB_MARKS = 1 << 32
 
 
@@ -49,11 +49,11 @@ _NO_LEDGER = Ledger(meta=Meta(format=0, session="", scope=""))
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to write: the ledger before and after it, from which its files follow; of no scope's, neither.
+    """A commit to write. Its files follow from the ledgers before and after it; a commit of no scope has no such files.
 
     `parent` and `merge` are full commit ids or `:n` for the n-th commit of this writer; an empty `parent` continues
-    this writer's last commit to `ref`, or begins a history. `files` are paths besides the ledger's own; `without` names
-    files of the parent that are dropped.
+    this writer's last commit to `ref`, or begins a history. `files` are paths besides the ledger's own; `without` are
+    files of the parent to drop.
     """
 
     ref: str
@@ -71,14 +71,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackWriter:
-    """A running `git fast-import`. A normal exit from the `with` block moves all refs, an error moves none."""
+    """A running `git fast-import`. A normal exit from the `with` block moves all refs; an error moves none."""
 
     def __init__(self, git_dir: Path, *, inherit: Sequence[int] = (), config: Sequence[str] = ()) -> None:
         self._git_dir = git_dir
         self._inherit = tuple(inherit)
         self._config = config
         self._batch: list[tuple[int, Commit]] = []
-        self._bytes = 0  # of the bodies in it
+        self._bytes = 0  # of the bodies in the batch
         self._mark = 0
         self._blob = _BLOB_MARKS
         self._tips: dict[str, int] = {}
@@ -89,15 +89,14 @@ class PackWriter:
         try:
             with ExitStack() as failed:
                 self._errors = failed.enter_context(tempfile.TemporaryFile())
-                # The child holds the locks too: if this process dies, no other cleans up under a child that still
-                # writes.
+                # The child holds the locks too: if this process dies, no other one cleans up while the child writes.
                 self._process = subprocess.Popen(
                     program.command(self._git_dir.absolute(), *arguments, config=self._config),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,
                     env={**program.environment(), **_ALLOCATOR},
-                    cwd=self._git_dir,  # ours may have been deleted
+                    cwd=self._git_dir,  # the current folder may have been deleted
                     pass_fds=self._inherit,
                 )
                 failed.pop_all()
@@ -113,7 +112,7 @@ class PackWriter:
         return self
 
     def commit(self, commit: Commit) -> str:
-        """Takes `commit`; returns the name (`:n`) by which later commits of this writer may refer to it."""
+        """Accepts a commit; returns the name (`:n`) by which later commits of this writer may refer to it."""
         self._mark += 1
         self._batch.append((self._mark, commit))
         self._bytes += sum(len(data) for _, _, data in commit.bodies)
@@ -133,7 +132,7 @@ class PackWriter:
             return
         try:
             self._feeder.finish()
-            # One large write, not many: between two of them a thread would wait for the interpreter again.
+            # One large write instead of many: after each, the thread would wait for the interpreter again.
             self._in.write(b"".join(self._encoded_batch()))
             for ref, mark in self._tips.items():
                 self._in.write(b"get-mark :%d\n" % mark)
@@ -172,7 +171,7 @@ class PackWriter:
         self._process.wait()
 
     def _encoded_batch(self) -> list[bytes]:
-        """The waiting commits in fast-import's syntax: first their blobs, then the commits."""
+        """The commits of the batch in fast-import's syntax: first their blobs, then the commits."""
         batch, self._batch, self._bytes = self._batch, [], 0
         blobs = _Blobs(self._blob)
         edits = [list(_edits(commit, blobs)) for _, commit in batch]
@@ -205,9 +204,9 @@ _NOT_IN_A_NAME = str.maketrans("<>\n\0", "    ")
 
 
 class _Feeder:
-    """Writes full batches to git in a thread while the next one is made, so that both cores work.
+    """Writes full batches to git in a thread while the next one is prepared, so that both cores work.
 
-    There is no thread before the first batch, so a small flush does not pay for one.
+    The thread starts with the first batch, so a small flush does not pay for it.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -217,7 +216,7 @@ class _Feeder:
         self._error: OSError | None = None
 
     def put(self, chunks: list[bytes]) -> None:
-        """Takes a batch. Raises: OSError if an earlier one could not be written."""
+        """Queues a batch. Raises: OSError if an earlier one could not be written."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ctxvc-feeder", daemon=True)
             self._thread.start()
@@ -226,7 +225,7 @@ class _Feeder:
             raise self._error
 
     def finish(self) -> None:
-        """Waits until all batches are written. Raises: OSError if one could not be."""
+        """Waits until all batches are written. Raises: OSError if one could not be written."""
         self.stop()
         if self._error:
             raise self._error
@@ -262,13 +261,13 @@ class _Blobs:
         return self._last
 
     def version(self, path: str, data: bytes) -> int:
-        """Adds a blob, one of several versions of the file at `path`; returns its mark."""
+        """Adds a blob that is one of several versions of the file at `path`; returns its mark."""
         self._last += 1
         self._versions.setdefault(path, []).append((self._last, data))
         return self._last
 
     def segment(self, path: str, rows: Sequence[Row]) -> int:
-        """Adds a segment; returns its mark. Where it only goes on from the newest one, only new rows are encoded."""
+        """Adds a segment; returns its mark. If it continues the newest one, only new rows are encoded."""
         earlier, data = self._newest
         goes_on = len(earlier) <= len(rows) and all(map(is_, earlier, rows))
         data = data + fmt.encode_rows(rows[len(earlier) :]) if goes_on else fmt.encode_rows(rows)
@@ -285,7 +284,7 @@ class _Blobs:
 
 
 def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
-    """The lines that turn the tree of `commit.before` into that of `commit.after`."""
+    """The commands that turn the tree of `commit.before` into that of `commit.after`."""
     before, after = commit.before, commit.after
     old_segments = before.segments if before else NO_SEGMENTS
     changed = after.segments.changed_since(old_segments)
@@ -311,7 +310,7 @@ def _edits(commit: Commit, blobs: _Blobs) -> Iterable[str]:
 def _body_edits(
     commit: Commit, old_segments: Segments, changed: Sequence[int], removed: Sequence[int], blobs: _Blobs
 ) -> Iterable[str]:
-    """The lines for bodies that are removed, moved between `blocks/` and `archive/`, or added."""
+    """The commands for bodies that are removed, moved between `blocks/` and `archive/`, or added."""
     old_rows = {row.id: row for key in removed for row in old_segments[key]}
     rows: dict[str, Row] = {}
     for key in changed:
@@ -332,14 +331,13 @@ def _body_edits(
 
 
 def _common(old: Sequence[Row], new: Sequence[Row]) -> int:
-    """The length of the common beginning: mostly all of `old`, since rows are added at the end."""
+    """The length of the common beginning: usually all of `old`, since rows are appended."""
     return next((at for at, differs in enumerate(map(is_not, old, new)) if differs), min(len(old), len(new)))
 
 
 def epoch(time: str, default: int) -> int:
-    """Seconds since 1970 of an ISO 8601 time, as git can hold it; `default` if the text is not one."""
-    # `fromisoformat` accepts different forms on each version of Python, and a recording must always give the same
-    # commits.
+    """An ISO 8601 time in seconds since 1970, within git's limits; `default` if the text is not a time."""
+    # `fromisoformat` accepts different forms on each version of Python, but a recording must give the same commits.
     match = _TIME.fullmatch(time.strip()[:64])
     if match is None:
         return default
@@ -353,5 +351,5 @@ def epoch(time: str, default: int) -> int:
 
 
 def storable_date(seconds: int) -> int:
-    """The nearest date that git can hold: a clock or a recording may be wrong."""
+    """The nearest date that git can store: a clock or a recording may be wrong."""
     return min(max(seconds, 0), LATEST)

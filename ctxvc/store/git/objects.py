@@ -1,4 +1,4 @@
-"""git objects for verification: raw, with nothing taken on trust, and with errors that name the object."""
+"""git objects for verification: raw, with nothing trusted, and with errors that name the object."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def blob_id(data: bytes) -> bytes:
 
 
 def damage(error: Exception) -> str:
-    """What the error of reading an object says of it: it is `missing from the store`, or `damaged`."""
+    """A description of an error from reading an object: `missing from the store` or `damaged`."""
     return "missing from the store" if isinstance(error, KeyError) else "damaged"
 
 
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     id: bytes
 
 
-#: A folder: name → mode and id, as in `Entry`.
+#: A folder: name → (mode, id), as in `Entry`.
 Tree = Mapping[bytes, tuple[bytes, bytes]]
 
 
@@ -71,7 +71,7 @@ class Change(NamedTuple):
 
 @contextmanager
 def unhashed() -> Iterator[None]:
-    """Turns off libgit2's hashing of what it reads, in this process: `git fsck` hashes all of it at the same time."""
+    """Turns off libgit2's hashing of objects, in this process: `git fsck` hashes all of them at the same time."""
     option = pygit2.enums.Option.ENABLE_STRICT_HASH_VERIFICATION
     pygit2.option(option, False)
     try:
@@ -81,7 +81,7 @@ def unhashed() -> Iterator[None]:
 
 
 class Objects:
-    """Reads objects, with a cache of those that will be needed again soon."""
+    """Reads objects; caches those that are likely to be read again soon."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._odb = repository.odb
@@ -90,7 +90,7 @@ class Objects:
         self.version = lru_cache(128)(self.blob)
 
     def commit(self, id: bytes) -> Commit:
-        """Raises: Unreadable."""
+        """The parsed commit. Raises: Unreadable."""
         head, _, message = self._read(id, _COMMIT).partition(b"\n\n")
         fields = [line.partition(b" ")[::2] for line in head.split(b"\n")]
         try:
@@ -109,7 +109,7 @@ class Objects:
         return self._read(id, _BLOB)
 
     def _tree(self, id: bytes) -> Tree:
-        """Raises: Unreadable."""
+        """The parsed tree. Raises: Unreadable."""
         raw = self._read(id, _TREE)
         entries = _ENTRY.findall(raw)
         if sum(map(len, chain.from_iterable(entries))) + 2 * len(entries) != len(raw):
@@ -119,8 +119,8 @@ class Objects:
     def diff(self, old: bytes | None, new: bytes | None, path: str, depth: int) -> Iterator[Change | Unbrowsed]:
         """The differences between two trees at `path`, down to files `depth` folders below.
 
-        A folder deeper than that is reported as a change and not entered: no store has one, and a hostile tree of a few
-        bytes can have more paths than fit into memory. An unreadable folder is reported as `Unbrowsed`.
+        A deeper folder is reported as a change and not entered: no store has one, and a hostile tree of a few bytes can
+        have more paths than fit into memory. An unreadable folder is reported as `Unbrowsed`.
         """
         stack = [(old, new, path, depth)]
         while stack:
@@ -152,7 +152,7 @@ class Objects:
         return data
 
     def _loose_object(self, id: bytes) -> tuple[pygit2.enums.ObjectType, bytes] | None:
-        """A loose object's type and bytes. Not through libgit2, which never returns from a truncated one."""
+        """A loose object's type and bytes, read without libgit2, which hangs on a truncated one. None if it is gone."""
         try:
             raw = zlib.decompress(self._loose[id].read_bytes())
         except FileNotFoundError:
@@ -164,7 +164,7 @@ class Objects:
 
 
 def _loose_files(folder: Path) -> dict[bytes, Path]:
-    """The loose objects. A store has hardly any: ctxvc writes packs."""
+    """id → path of the loose objects. A store has hardly any: ctxvc writes packs."""
     files = {}
     for path in folder.glob("[0-9a-f][0-9a-f]/*"):
         if _LOOSE.fullmatch(path.name):
@@ -173,14 +173,14 @@ def _loose_files(folder: Path) -> dict[bytes, Path]:
 
 
 class Unbrowsed(NamedTuple):
-    """A folder whose differences are unknown."""
+    """A folder whose differences are unknown because it is unreadable."""
 
     path: str
     error: Unreadable
 
 
 def differing(old: Tree, new: Tree) -> list[tuple[bytes, Entry | None, Entry | None]]:
-    """Name, entry before and entry after, for each difference between two folders."""
+    """Name, old entry and new entry, for each difference between two folders."""
     get = old.get
     differences: list[tuple[bytes, Entry | None, Entry | None]]
     differences = [(name, entry(old, name), Entry(*now)) for name, now in new.items() if get(name) != now]
@@ -190,7 +190,7 @@ def differing(old: Tree, new: Tree) -> list[tuple[bytes, Entry | None, Entry | N
 
 
 def entry(tree: Tree, name: bytes) -> Entry | None:
-    """The entry of that name in a folder."""
+    """The entry with that name in a folder, or None."""
     fields = tree.get(name)
     return None if fields is None else Entry(*fields)
 
@@ -201,15 +201,17 @@ def folder(entry: Entry | None) -> bytes | None:
 
 
 def printable(name: bytes) -> str:
-    """A file name for people; the format itself has only ASCII names."""
+    """A file name for display; the format itself has only ASCII names."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def find(
     objects: Objects, commits: Iterable[tuple[bytes, Commit]], ids: frozenset[bytes]
 ) -> dict[bytes, tuple[bytes, str]]:
-    """For each wanted object, the first of the commits that needs it and its path there (empty for a commit or its
-    root)."""
+    """For each object in `ids`, the first of the commits that needs it, and its path there.
+
+    The path is empty for a commit or its root folder.
+    """
     places: dict[bytes, tuple[bytes, str]] = {}
     seen: set[bytes] = set()
     for own, commit in commits:

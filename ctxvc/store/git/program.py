@@ -1,5 +1,7 @@
-"""Running git: the program for packs, checks and repacking, libgit2 for reading objects. No other module of ours
-does."""
+"""Runs git: the program for packs, checks and repacking, libgit2 for reading objects.
+
+Other modules get git's command line from here.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from ctxvc.errors import CtxvcError, Damaged, NotFound, Phrase, Refused
 from ctxvc.store.git import config_parser
 from ctxvc.store.trust import contained, identity, trust
 
-#: Settings for every call on any repository: git starts no program, contacts no other machine, and looks into no nested
-#: repository. `trust` decides which settings a store may add.
+#: Settings for every call on any repository: git starts no program, contacts no other machine, and does not look into
+#: nested repositories. `trust` decides which settings a store may add.
 _ALONE = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -46,24 +48,23 @@ _ALONE = (
     "gc.auto=0",
 )
 
-#: Verbs that convert no file of a folder into stored form. Any other starts the programs that `filter.*` names for
-#: that.
+#: Verbs that convert no file from a folder to its stored form. Others start programs that `filter.*` names.
 _WITHOUT_FILTERS = frozenset({"rev-parse", "log", "show", "diff-tree", "ls-files", "config", "cat-file", "patch-id"})
 
-#: verb → options that keep it from starting programs that show a difference.
+#: verb → options that stop it from running the diff programs named in settings.
 _PLAIN = {
     **dict.fromkeys(("log", "show", "diff", "diff-tree"), ("--no-ext-diff", "--no-textconv")),
     "blame": ("--no-textconv",),
 }
 _FILTER = re.compile(r"(?i)(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
 
-#: More filters than this do not fit into a child's environment.
+#: With more filters than this, the settings do not fit into a child's environment.
 _MOST_FILTERS = 200
 
-#: Seconds for a question about the project: a pipe in place of a file must not block us.
+#: Timeout in seconds for a question about the project: a pipe in place of a file must not block us.
 PATIENCE = 60.0
 
-#: Configuration for every call of ours, whatever the user's own says.
+#: Settings for every call on a store, whatever the user's own configuration says.
 _CONFIG = (
     *_ALONE,
     "pack.packSizeLimit=0",
@@ -77,16 +78,16 @@ _CONFIG = (
 OLDEST = (2, 36)
 _TYPES = ("blob", "tree", "commit", "tag")
 
-#: Exactly that folder: libgit2 would look for a `.git` in it first.
+#: Opens exactly that folder: libgit2 would look for a `.git` in it first.
 _EXACTLY = pygit2.enums.RepositoryOpenFlag.NO_SEARCH | pygit2.enums.RepositoryOpenFlag.NO_DOTGIT
 _LEVELS = (pygit2.enums.ConfigLevel.SYSTEM, pygit2.enums.ConfigLevel.XDG, pygit2.enums.ConfigLevel.GLOBAL)
 _settings_lock = threading.Lock()
 
 
 def advice(*arguments: str | Path) -> str:
-    """A git command line for a person to run on a store, which starts no hook and no monitor of the store's.
+    """A git command line that a person can run on a store; it starts no hook and no file system monitor.
 
-    `trust` finds settings that run a program in any other way, such as filters.
+    `trust` detects settings that could run a program in another way, such as filters.
     """
     quoted = (shlex.quote(str(word)) for word in arguments)
     return " ".join(("git", "-c core.hooksPath=/dev/null", "-c core.fsmonitor=false", *quoted))
@@ -105,7 +106,7 @@ def environment() -> dict[str, str]:
 
 
 def _surroundings() -> dict[str, str]:
-    """Variables for every child: no repository of the calling process, no network, no prompt for input."""
+    """Environment variables for every child: no repository of the calling process, no network, no prompt for input."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
         **surroundings,
@@ -127,7 +128,7 @@ def program() -> str:
 
 
 def version() -> str:
-    """The version that `git --version` prints, as in `2.39.5`."""
+    """git's version, such as `2.39.5`."""
     answer = subprocess.run([program(), "--version"], capture_output=True, text=True, env=environment(), check=False)
     return answer.stdout.removeprefix("git version ").strip()
 
@@ -152,41 +153,37 @@ def run(
     check: bool = True,
     config: Sequence[str] = (),
     inherit: Sequence[int] = (),
+    variables: Mapping[str, str] = {},
 ) -> bytes:
-    """git's output.
+    """Runs git; returns its output.
 
-    `inherit` are locks that the child holds too: if this process dies, no other gets in the child's way.
-    Raises: CtxvcError with git's own message if it fails and `check` is set.
+    `inherit` are locks that the child also holds: if this process dies, no other process interferes with the child.
+    `variables` are added to its environment. Raises: CtxvcError with git's own message if it fails and `check` is set.
     """
     answer = subprocess.run(
         command(git_dir, *arguments, config=config),
         input=data,
         capture_output=True,
-        env=environment(),
+        env={**environment(), **variables},
         cwd=cwd,
         pass_fds=tuple(inherit),
         check=False,
     )
-    return _succeeded(answer, arguments[0]) if check else answer.stdout
-
-
-def _succeeded(answer: subprocess.CompletedProcess[bytes], verb: str) -> bytes:
-    """The output. Raises: CtxvcError with git's own message if it failed."""
-    if answer.returncode:
+    if answer.returncode and check:
         stderr = answer.stderr.decode("utf-8", "replace").strip()
-        raise CtxvcError(f"git {verb} failed: {stderr[-2000:]}")
+        raise CtxvcError(f"git {arguments[0]} failed: {stderr[-2000:]}")
     return answer.stdout
 
 
 def packed(index: Path) -> list[str]:
-    """The ids of the objects in the pack that has this index, in their order there."""
+    """The ids of the objects in the pack of this index, in pack order."""
     listed = run(None, "show-index", data=index.read_bytes()).decode("ascii").splitlines()
     places = sorted((int(place), name) for place, name, *_ in map(str.split, listed))
     return [name for _, name in places]
 
 
 def objects(answers: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Type and bytes of each object that `cat-file --batch` was asked for; no type if it is not there as a whole."""
+    """Type and bytes of each object requested from `cat-file --batch`; ("", b"") if it is missing or incomplete."""
     while line := answers.readline():
         fields = line.decode("utf-8", "replace").split()
         if len(fields) == 3 and fields[1] in _TYPES and fields[2].isdigit():
@@ -197,36 +194,24 @@ def objects(answers: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def in_checkout(folder: Path, *arguments: str, data: bytes = b"") -> bytes:
-    """git's output in a checkout of a store.
+    """Runs git in a checkout of a store; returns its output.
 
-    The folder is asked once for its store, which is then fixed: nothing in the store can lead git to another. Raises:
-    Refused if the folder is not a checkout of a store; CtxvcError with git's own message if it fails.
+    The folder's store is determined once and then fixed: nothing in the store can lead git to another.
+    Raises: Refused if the folder is not a checkout of a store; CtxvcError with git's own message if it fails.
     """
     return in_worktree(_linked(folder), folder, *arguments, data=data)
 
 
 def in_worktree(git_dir: Path, folder: Path, *arguments: str, data: bytes = b"") -> bytes:
-    """As `in_checkout`, for a folder already verified as the worktree at `git_dir`, which is `STORE/worktrees/NAME`."""
+    """As `in_checkout`, for a folder that is known to be the worktree of `git_dir`, `STORE/worktrees/NAME`."""
     store = git_dir.parent.parent
     trust.check(store)
-    answer = subprocess.run(
-        command(None, *arguments),
-        input=data,
-        capture_output=True,
-        env={
-            **environment(),
-            "GIT_DIR": str(git_dir),
-            "GIT_COMMON_DIR": str(store),
-            "GIT_WORK_TREE": str(folder.absolute()),
-        },
-        cwd=folder,
-        check=False,
-    )
-    return _succeeded(answer, arguments[0])
+    places = {"GIT_DIR": str(git_dir), "GIT_COMMON_DIR": str(store), "GIT_WORK_TREE": str(folder.absolute())}
+    return run(None, *arguments, data=data, cwd=folder, variables=places)
 
 
 def _linked(folder: Path) -> Path:
-    """The store's folder for the checkout in `folder`. Raises: Refused."""
+    """git's folder in the store for the checkout in `folder`. Raises: Refused."""
     git_dir = contained.pointer(folder / ".git", folder)
     if git_dir is None or git_dir.parent.name != "worktrees" or not (git_dir.parent.parent / "ctxvc").is_dir():
         raise Refused(f"{folder} is not a checkout of a store", hint=Phrase("make-checkout"))
@@ -236,16 +221,16 @@ def _linked(folder: Path) -> Path:
 def of_project(
     folder: Path, verb: str, *arguments: str, at: Sequence[str] = (), personal: bool = True, data: bytes = b""
 ) -> bytes | None:
-    """git's output for the repository around `folder`, which may be foreign; None if it fails.
+    """Runs git on the repository around `folder`, which may be foreign; returns its output, or None if it fails.
 
-    No program that its settings name is run, and nothing is fetched. Of the person's own settings only those count that
-    list trusted owners; without `personal` none counts, and all owners are trusted. `at` are options of git itself that
-    locate the repository, `data` is what it reads.
+    No program that its settings name is run, and nothing is fetched. Of the person's own settings only the list of
+    trusted owners counts; without `personal` not even that, and all owners are trusted. `at` are options of git itself
+    that locate the repository; `data` is its input.
     """
     if not at and not _may_be_in_a_repository(folder):
-        return None  # as git says, which takes a process
+        return None  # git would say the same, at the cost of a process
     env = _surroundings() if personal else environment()
-    # Asking for the folder of hooks starts none.
+    # Querying the hooks folder starts no hook.
     alone = [setting for setting in _ALONE if verb != "rev-parse" or not setting.startswith("core.hooksPath")]
     settings = ["core.quotePath=false", *alone, *([] if personal else ["safe.directory=*"])]
     before = [program(), "--no-pager", *(word for item in settings for word in ("-c", item)), *at]
@@ -258,17 +243,16 @@ def of_project(
 
 
 def _may_be_in_a_repository(folder: Path) -> bool:
-    """Whether git can find a repository around `folder`: there is a `.git`, or the `HEAD` of a bare one, in it or above
-    it."""
+    """Whether git could find a repository: `folder` or one above it has a `.git`, or a bare repository's `HEAD`."""
     here = folder.resolve()
     return any(os.path.lexists(place / name) for place in (here, *here.parents) for name in (".git", "HEAD"))
 
 
 def own_repository(folder: Path) -> Path | None:
-    """The repository of the project that `folder` is in; None if there is none, or the folder names another project's.
+    """The repository of the project that `folder` is in; None if there is none or `.git` names another project's.
 
-    A `.git` file, or a `commondir`, can name any repository of the person's. It counts only if that repository agrees,
-    by registering the folder as a linked worktree or a submodule.
+    A `.git` file or a `commondir` can name any repository of the person's. It counts only if that repository agrees, by
+    registering the folder as a linked worktree or a submodule.
     """
     answer = of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if not answer:
@@ -294,7 +278,7 @@ def _agree(common: Path, dot_git: Path) -> bool:
 
 
 def _work_tree(git_dir: Path) -> Path | None:
-    """The work tree that a repository's own settings name, as a submodule's do."""
+    """The work tree named in a repository's own settings, as in a submodule's."""
     try:
         data = identity.read_plain(git_dir / "config", trust.LARGEST) or b""
         values = [setting.value for setting in config_parser.settings(data) if setting.key == "core.worktree"]
@@ -311,9 +295,9 @@ def _output(arguments: Sequence[str], folder: Path, env: Mapping[str, str], data
 
 
 def _without_filters(folder: Path, before: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Variables that disable every filter in any settings: git takes an empty command for none.
+    """Environment variables that disable the filters in all settings: git treats an empty command as none.
 
-    Raises: OSError if there are too many; then git is not started.
+    Raises: OSError if there are too many; git is then not started.
     """
     listed = _output([*before, "config", "--includes", "--list", "--name-only", "-z"], folder, env) or b""
     filters = {name[1] for key in os.fsdecode(listed).split("\0") if (name := _FILTER.fullmatch(key))}
@@ -327,12 +311,12 @@ def _without_filters(folder: Path, before: Sequence[str], env: Mapping[str, str]
     return env
 
 
-#: Bytes of a pack that are mapped at once.
+#: Bytes of a pack that libgit2 maps at once.
 _WINDOW = 32 << 20
 
 
 def open_repository(path: Path) -> pygit2.Repository:
-    """Opens the repository at `path` for reading; no configuration but its own counts.
+    """Opens the repository at `path` for reading, with no configuration but its own.
 
     Raises: NotFound if there is none, CtxvcError if this user may not read it, Refused if it belongs to another user or
     uses an unsupported feature, Damaged.
@@ -344,7 +328,7 @@ def open_repository(path: Path) -> pygit2.Repository:
     if not os.path.lexists(path):
         raise NotFound(f"no store at {path}", hint=Phrase("init"))
     if closed := _closed(path):
-        # libgit2 accepts a folder without some of these as a repository.
+        # libgit2 accepts a folder as a repository even if some of these are missing.
         raise CtxvcError(f"cannot read {closed}: permission denied", hint="check the store's owner and permissions")
     try:
         try:
@@ -366,20 +350,20 @@ def open_repository(path: Path) -> pygit2.Repository:
 
 
 def _open(path: Path, *, trusted: bool = False) -> pygit2.Repository:
-    """The repository, with its own configuration loaded and no other. `trusted` accepts any owner.
+    """Opens the repository with its own configuration only. `trusted` accepts any owner.
 
     Raises: pygit2.GitError.
     """
     trust.check(path)
     with _own_settings_only(trusted):
         repository = pygit2.Repository(str(path), _EXACTLY)
-        _ = repository.config  # loaded and cached now, while the others are hidden
+        _ = repository.config  # loads and caches it while the others are hidden
     return repository
 
 
 @contextmanager
 def _own_settings_only(trusted: bool) -> Iterator[None]:
-    """Hides the configuration of the user and the system from libgit2, in this process.
+    """Hides the user's and the system's configuration from libgit2 in this process.
 
     A broken `~/.gitconfig` must not make the store unusable, and the settings of a valid one must not count.
     """
@@ -399,7 +383,7 @@ def _own_settings_only(trusted: bool) -> Iterator[None]:
 
 
 def _is_safe(path: Path) -> bool:
-    """Whether the user's own settings (`safe.directory`) trust a repository that another user owns."""
+    """Whether the user's own settings (`safe.directory`) trust this repository of another user."""
     try:
         with _settings_lock:
             pygit2.Repository(str(path), _EXACTLY)
@@ -409,7 +393,7 @@ def _is_safe(path: Path) -> bool:
 
 
 def _closed(path: Path) -> str:
-    """The first part of the store that this user may not read; empty if there is none."""
+    """The path of the first part of the store that this user may not read; empty if none."""
     for name in ("", "HEAD", "config", "objects", "objects/pack", "refs", "refs/heads", "packed-refs"):
         entry = path / name
         if os.path.lexists(entry) and not os.access(entry, os.R_OK | (os.X_OK if entry.is_dir() else 0)):
@@ -418,18 +402,18 @@ def _closed(path: Path) -> str:
 
 
 def config(repository: pygit2.Repository) -> Mapping[str, str]:
-    """The repository's own settings, names in lower case, without the user's. Raises: Damaged."""
+    """The repository's own settings, with names in lower case, without the user's. Raises: Damaged."""
     path = Path(repository.path) / "config"
     local = pygit2.Config(str(path)) if path.exists() else pygit2.Config()
     try:
         return {entry.raw_name.decode("utf-8").lower(): _text(entry.raw_value) for entry in local}
-    except UnicodeDecodeError as error:  # newer versions of pygit2 raise it for any name
+    except UnicodeDecodeError as error:  # newer versions of pygit2 raise this for any name
         name = error.object.decode("utf-8", "backslashreplace")
         raise Damaged(f"{path}: the name of a setting is not text: {name}", hint="remove that line") from error
 
 
 def _text(raw: bytes | None) -> str:
-    """The text of a configuration value, with invalid UTF-8 as byte numbers."""
+    """The text of a configuration value, with invalid UTF-8 escaped."""
     return (raw or b"").decode("utf-8", "backslashreplace")
 
 
@@ -437,7 +421,7 @@ def git_says(folder: Path, verb: str, *arguments: str) -> str:
     """git's output, decoded by `os.fsdecode`; empty if it fails.
 
     The person's own settings count here, since they list trusted owners; no program that settings name is run
-    (`of_project`). The environment that git gives a hook does not count: it names the repository, and perhaps an index,
+    (`of_project`). The environment in which git runs a hook is dropped: it names the repository, and perhaps the index,
     of the process that runs the hook.
     """
     return os.fsdecode(of_project(folder, verb, *arguments) or b"")

@@ -1,4 +1,4 @@
-"""Signed tags, made and checked by the person's own git: only their settings know a key and whom they trust."""
+"""Signed tags, made and checked by the person's own git: only their settings have the key and the trusted signers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ _GOOD = re.compile(rb"Good .*signature .*|gpg: Good signature from .*")
 
 
 def sign(git_dir: Path, name: str, commit: str, message: str) -> None:
-    """Puts a signed tag on a commit. Raises: Refused if that name is taken, or git has no key to sign with."""
+    """Adds a signed tag to a commit. Raises: Refused if the name is taken, or git has no key to sign with."""
     answer = _run(git_dir, "tag", "--sign", "--cleanup=verbatim", "-F", "-", name, commit, data=message.encode())
     is_signed = not answer.returncode
     if is_signed and b"\n-----BEGIN " not in _run(git_dir, "cat-file", "tag", f"{TAGS}{name}").stdout:
-        _run(git_dir, "update-ref", "-d", f"{TAGS}{name}")  # git makes it without one if ssh finds no key
+        _run(git_dir, "update-ref", "-d", f"{TAGS}{name}")  # git makes an unsigned tag if ssh finds no key
         is_signed = False
     if not is_signed:
         raise Refused(f"the tag {name} was not made: {_reason(answer)}", hint=Phrase("sign-key"))
 
 
-def signer(git_dir: Path, name: str) -> str:
-    """What git says of a tag's signature, on one line. Raises: NotFound; Refused if it is not good, or not trusted."""
+def signer(git_dir: Path, name: str) -> tuple[str, str]:
+    """The commit under a tag, and git's line about its signature.
+
+    Raises: NotFound; Refused if the signature is not good or not trusted.
+    """
     there = _run(git_dir, "rev-parse", "--quiet", "--verify", f"{TAGS}{name}^{{commit}}")
     if there.returncode:
         raise NotFound(f"no tag {display.one_line(name, 80)}", hint=Phrase("sign-tag"))
@@ -42,12 +45,7 @@ def signer(git_dir: Path, name: str) -> str:
     good = _GOOD.search(answer.stderr + answer.stdout)
     if answer.returncode or not good:
         raise Refused(f"the signature of {name} is not good: {_reason(answer)}", hint=Phrase("sign-trust"))
-    return display.one_line(good[0].decode("utf-8", "replace"), 200)
-
-
-def commit_of(git_dir: Path, name: str) -> str:
-    """The commit of a tag that is there."""
-    return _run(git_dir, "rev-parse", f"{TAGS}{name}^{{commit}}").stdout.decode().strip()
+    return there.stdout.decode().strip(), display.one_line(good[0].decode("utf-8", "replace"), 200)
 
 
 def _run(git_dir: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:

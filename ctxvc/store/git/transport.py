@@ -1,7 +1,7 @@
 """git with other machines: its fetch, push and ls-remote, under the person's own credentials, ssh and proxies.
 
-Everything else of ours keeps git from the network (`program`). Here the person's settings count, since only they know
-the credentials; a store's own never name a program (`trust`). Addresses are given as such, never as a remote's name.
+Everywhere else git is kept from the network (`program`). Here the person's settings count, since only they have the
+credentials; a store's own settings never name a program (`trust`). Addresses are passed as such, not as remotes' names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ctxvc.store.git import program
 from ctxvc.store.git.allowlist import is_address
 from ctxvc.store.trust import trust
 
-#: The protocols of `allowlist.is_address`; by http only this machine is reached.
+#: The protocols of `allowlist.is_address`; http is only for this machine.
 _PROTOCOLS = "https:ssh:file:git:http"
 
-#: Settings that keep git alone, as in `program`, but for those that keep it from the network.
+#: Settings that isolate git, as in `program`, except those that keep it from the network.
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -45,12 +45,12 @@ _SETTINGS = (
     "maintenance.auto=false",
     "gc.auto=0",
     "safe.directory=*",
-    # A connection that stands still for a minute is broken.
+    # A connection without traffic for a minute counts as broken.
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=60",
 )
 
-#: Variables of a person's that say how to reach another machine; any other `GIT_*` would say where to work.
+#: The person's variables that say how to reach another machine. Any other `GIT_*` would say where to work.
 _PERSONAL = re.compile(
     r"GIT_(SSH|SSH_COMMAND|SSH_VARIANT|ASKPASS|PROXY_COMMAND|TERMINAL_PROMPT|CONFIG_GLOBAL|CONFIG_SYSTEM"
     r"|CONFIG_NOSYSTEM|SSL_.*|HTTP_.*|CURL_.*|TRACE.*)"
@@ -79,11 +79,11 @@ _BARRED = re.compile(r"unadvertised object|not our ref")
 
 
 class Barred(Refused):
-    """The other side does not serve commits by their ids, only whole refs."""
+    """The other side serves only whole refs, not commits by their ids."""
 
 
 def environment(*, ask: bool, objects: Path | None = None, borrowed: Path | None = None) -> dict[str, str]:
-    """A child's environment. With `ask` a person may be asked for a password; new objects go to `objects`."""
+    """A child's environment. With `ask`, git may ask the person for a password; new objects go to `objects`."""
     surroundings = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_") or _PERSONAL.fullmatch(name)
     }
@@ -105,7 +105,7 @@ def environment(*, ask: bool, objects: Path | None = None, borrowed: Path | None
 
 
 def nobody() -> dict[str, str]:
-    """The environment of somebody without credentials, settings or a home: what they can read is public."""
+    """The environment of a user without credentials, settings or a home folder: what it can read is public."""
     bare = {name: value for name, value in os.environ.items() if name in ("PATH", "TMPDIR") or "proxy" in name.lower()}
     return {
         **bare,
@@ -131,9 +131,9 @@ def run(
     inherit: Sequence[int] = (),
     timeout: float | None = None,
 ) -> bytes:
-    """git's output. `address` is what it talks to, for the errors; `arguments` name it themselves.
+    """Runs git; returns its output. `address` is the other side, for errors; `arguments` must include it themselves.
 
-    Raises: Unreachable if the connection broke, Refused, NotFound, Conflict, CtxvcError: each in a person's words.
+    Raises: Unreachable if the connection broke, Refused, NotFound, Conflict, CtxvcError; all in plain words.
     """
     if not is_address(address):
         raise Refused(f"{printable(address)} is not an address that git may use here", hint=Phrase("share-address"))
@@ -162,7 +162,7 @@ def run(
 
 
 def refs(address: str, *patterns: str, ask: bool = False, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The refs of a remote that match, with their ids. Raises: as `run`."""
+    """ref → id, of the remote's refs that match. Raises: as `run`."""
     timeout = 30.0 if env is not None else None
     output = run(None, address, "ls-remote", "--", address, *patterns, ask=ask, env=env, timeout=timeout)
     lines = (line.partition("\t") for line in output.decode("utf-8", "replace").splitlines())
@@ -181,12 +181,12 @@ def fetch(
     ask: bool = False,
     inherit: Sequence[int] = (),
 ) -> None:
-    """Fetches ids or refspecs. Without refspecs no ref moves; with `prune` refs go that they no longer match.
+    """Fetches ids or refspecs. Without refspecs no ref moves; with `prune`, refs that no longer match are deleted.
 
-    `lean` leaves out files, but for those that `wants` has by id; git then notes in the repository's settings that it
-    is not whole. A server that cannot leave them out sends them. Raises: as `run`; Barred.
+    `lean` leaves out files, except those whose ids are in `wants`; git then records in the repository's settings that
+    it is incomplete. A server that cannot leave them out sends them. Raises: as `run`; Barred.
     """
-    # What was fetched without files must not count as had, or files asked for by id do not come.
+    # Commits fetched without files must not count as present, or files requested by id are not sent.
     had = ["-c", "fetch.negotiationAlgorithm=noop"] if lean else []
     options = ["--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=", "--stdin"]
     options += [*(["--depth=1"] if shallow else []), *(["--prune"] if prune else [])]
@@ -196,9 +196,9 @@ def fetch(
 
 
 def push(git_dir: Path, address: str, moves: Mapping[str, tuple[str, str]], *, ask: bool = False) -> None:
-    """Moves refs of a remote, all or none where it can: ref → its id there now (empty for none), and the new one.
+    """Moves refs of a remote, all or none if it supports that: ref → (its id there now, empty for none; the new id).
 
-    Raises: as `run`; Conflict if one of them is elsewhere by now.
+    Raises: as `run`; Conflict if one of them has moved meanwhile.
     """
     leases = [f"--force-with-lease={ref}:{before}" for ref, (before, _) in moves.items()]
     specs = [f"{after}:{ref}" for ref, (_, after) in moves.items()]
@@ -207,12 +207,12 @@ def push(git_dir: Path, address: str, moves: Mapping[str, tuple[str, str]], *, a
 
 
 def printable(address: str) -> str:
-    """The address for people: without a password, on one line."""
+    """The address for display: without a password, on one line."""
     return display.one_line(re.sub(r"//[^/@]*@", "//", address), 200)
 
 
 def _quoted(path: Path | None) -> str:
-    """A path as git reads it in a list of paths."""
+    """A path, quoted as git expects it in a list of paths."""
     text = str(path or "")
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' if text else ""
 
@@ -240,7 +240,7 @@ def _error(address: str, output: str) -> CtxvcError:
 
 
 def _last(output: str) -> str:
-    """The line of git's that tells most: the first error, else the last line."""
+    """The most informative line of git's output: the first error, else the first line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(fatal|error|ssh|remote: error|! \[remote rejected\])", line)]
     return display.one_line((telling or lines or ["no reason given"])[0], 200)

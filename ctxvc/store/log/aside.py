@@ -1,4 +1,4 @@
-"""Unreadable bytes of journals: kept beside the journal until a person accepts that they are lost."""
+"""Unreadable bytes of journals, stored beside the journal until a person accepts that they are lost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ctxvc.store.log.damage import described
 from ctxvc.store.log.journal import Damage
 from ctxvc.store.store import Store
 
-#: In the name of every file with such bytes, and in no session's name.
+#: A part of the name of every file with such bytes; no session's name contains it.
 MARK = "~unreadable-"
-# The session, then digits of the contents, so that the same bytes twice make one file.
+# The session, then digits that depend on the contents, so that the same bytes make the same file.
 _NAME = re.compile(rf"(?P<session>.+){MARK}[0-9a-f]+(?P<accepted>\.accepted)?")
-# The name in earlier versions, which a session may have too.
+# The form of the name in earlier versions; a session may have such a name too.
 _EARLIER = re.compile(r"(?P<session>.+)\.unreadable-[0-9a-f]+(?P<accepted>\.accepted)?")
 ACCEPTED = ".accepted"
 
@@ -39,12 +39,12 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def piece(name: str, sessions: Container[str]) -> re.Match[str] | None:
-    """The parts `session` and `accepted` of the name of a file with such bytes; None for the journal of a session."""
+    """Matches the name of a file with such bytes, with groups `session` and `accepted`; None for a journal."""
     return _NAME.fullmatch(name) or (None if name in sessions else _EARLIER.fullmatch(name))
 
 
 def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
-    """Writes each piece into a file of its own beside the journal, on the disk. Raises: OSError."""
+    """Writes each piece to a file of its own beside the journal, on the disk on return. Raises: OSError."""
     folder = store.journal_path(session).parent
     for damaged in damage:
         name = _name(session, damaged)
@@ -53,7 +53,7 @@ def keep(store: Store, session: str, damage: Iterable[Damage]) -> None:
 
 
 def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
-    """The damage that is not accepted yet: in files, and `damage` that is in no file so far."""
+    """Notices of the damage that is not accepted yet: in files, and `damage`, which may not be in files yet."""
     listed = {notice.file: notice for notice in unaccepted(store, session)}
     for damaged in damage:
         name = _name(session, damaged)
@@ -61,8 +61,8 @@ def notices(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[N
     return list(listed.values())
 
 
-def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[Notice]:
-    """The notices not given before: each is given once on this machine."""
+def new_notices(store: Store, session: str, damage: Iterable[Damage]) -> list[Notice]:
+    """The notices that were not given before; each is given once on this machine."""
     fresh = []
     for notice in notices(store, session, damage):
         marker = store.cache_path / "notices" / notice.file
@@ -72,12 +72,12 @@ def untold(store: Store, session: str, damage: Iterable[Damage] = ()) -> list[No
         try:
             _mark(marker)
         except OSError:
-            pass  # on a read-only medium it is given each time
+            pass  # on a read-only medium, the notice is given each time
     return fresh
 
 
 def _mark(marker: Path) -> None:
-    """Creates the file. No link is followed: the store may be foreign. Raises: OSError."""
+    """Creates the file. No link is followed, since the store may be foreign. Raises: OSError."""
     for folder in (marker.parents[1], marker.parent):
         if folder.is_symlink():
             return

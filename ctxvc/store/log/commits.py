@@ -1,4 +1,4 @@
-"""Journal → commits: which records become which commit, and what its message says. Pure."""
+"""Journal → commits: which records become which commit, and the commit's message. Pure."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _META = {field.name: field.type for field in msgspec.structs.fields(Meta)}
 
 
 class PendingChange(msgspec.Struct, frozen=True):
-    """A change of one scope that is acknowledged and in no commit yet."""
+    """A change of one scope that is acknowledged but not committed."""
 
     seq: int
     change: Change
 
 
 class PlannedCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit to be made: the ledgers before and after it, the bodies that are new with it, its message.
+    """A commit to be made: the ledgers before and after it, its new bodies, its message.
 
-    `seq` is the newest change that it covers. `origin` (of a scope's first) and `merge` are as in `Change`; in what
-    `plan_commits` gives, references among the commits that it plans are `:n`.
+    `seq` is the newest change that it covers. `origin` (of a scope's first commit) and `merge` are as in `Change`; in
+    the result of `plan_commits`, references among the planned commits are `:n`.
     """
 
     scope: str
@@ -67,17 +67,18 @@ def apply_change(ledger: Ledger, change: Change) -> Ledger:
 def plan_commits(
     scopes: Mapping[str, tuple[Ledger, Sequence[PendingChange]]], journal: str, committed: Callable[[str, int], str]
 ) -> tuple[list[PlannedCommit], dict[str, list[PendingChange]]]:
-    """The commits that a session's scopes are due, each after those that it needs, and what stays of each scope.
+    """The commits that a session's scopes are due, each after those that it needs, and each scope's remaining changes.
 
-    A scope is the ledger that its next commit is made on and what waits. `committed(scope, n)` is the commit by which
-    the scope has change n, empty if none does yet. Raises: Damaged if a change needs one that is nowhere.
+    `scopes` maps each scope to the ledger that its next commit is based on and its pending changes. `committed(scope,
+    n)` is the commit by which the scope has change n, empty if none does yet.
+    Raises: Damaged if a change needs a commit that does not exist.
     """
     planned: list[PlannedCommit] = []
     rest: dict[str, list[PendingChange]] = {}
     for scope, (ledger, pending) in scopes.items():
         commits, rest[scope] = plan(ledger, pending, journal)
         planned += commits
-    planned.sort(key=lambda item: item.seq)  # what is needed has a smaller number; a scope's own order stays
+    planned.sort(key=lambda item: item.seq)  # a needed commit has a smaller number; each scope's own order stays
 
     def place(origin: str, before: Sequence[PlannedCommit]) -> str:
         scope, seq = reference(origin)
@@ -101,9 +102,9 @@ def plan_commits(
 def plan(
     committed: Ledger, pending: Sequence[PendingChange], journal: str
 ) -> tuple[list[PlannedCommit], list[PendingChange]]:
-    """The commits that `pending` makes on top of `committed`, and what stays: the open step and verbs made meanwhile.
+    """The commits that `pending` makes on top of `committed`, and the rest: the open step and verbs made meanwhile.
 
-    A step is one commit, with all its records; a verb is one, after the step that was open when it was made.
+    A step is one commit, with all its records. A verb is one commit, after the step that was open when it was made.
     """
     planned: list[PlannedCommit] = []
     step: list[PendingChange] = []
@@ -134,7 +135,7 @@ def plan(
 
 
 def covered(message: str, journal: str) -> int:
-    """The newest record of `journal` that the commit with this message, and those before it, cover. 0 if none."""
+    """The newest record of `journal` that the commit with this message, and those before it, cover; 0 if none."""
     name, newest = sequence(message)
     return newest if name == journal else 0
 
@@ -146,7 +147,7 @@ def sequence(message: str) -> tuple[str, int]:
 
 
 class StepMessage(NamedTuple):
-    """What the message of a step's commit says of the step: subject, text, and trailers."""
+    """The parts of a step's commit message: subject, text, and trailers."""
 
     subject: str
     text: str
@@ -154,7 +155,7 @@ class StepMessage(NamedTuple):
 
 
 def step_message(rows: Sequence[Row], body_of: caption.BodyOf, folder: str, *, step: int, turn: int) -> StepMessage:
-    """The message of a step with these rows, which worked in `folder`. The numbers are not in its subject."""
+    """The message of a step with these rows, made in `folder`. The numbers are not in its subject."""
     blocks = f"{len(rows)} block{'' if len(rows) == 1 else 's'}"
     size = display.human_bytes(sum(row.bytes for row in rows))
     return StepMessage(
@@ -165,14 +166,15 @@ def step_message(rows: Sequence[Row], body_of: caption.BodyOf, folder: str, *, s
 
 
 def usage_trailers(usage: Mapping[str, int]) -> dict[str, str]:
-    """What the provider says that a call used, as a trailer; none if nothing is known."""
+    """The usage that the provider reported for a call, as a trailer; empty if unknown."""
     counts = [f"{name}={count}" for name, count in usage.items()]
     return {"Ctxvc-Usage": " ".join(counts)} if counts else {}
 
 
 def times_trailer(messages: Iterable[tuple[Sequence[Part | Row], str]]) -> dict[str, str]:
-    """When a step's reply was asked for, was whole and had its results, by the times of its messages, each with what it
-    holds; in a trailer, as far as they are recorded. A result that was put in for a missing one came at no time.
+    """A trailer with the times at which a step's reply was requested, complete and had its results; empty if unknown.
+
+    `messages` are the step's, each as its parts and its time. A result made for a missing one has no time.
     """
     times: dict[str, int] = {}
     has_reply = False
@@ -241,7 +243,7 @@ def _newest(one: Counters, other: Counters) -> Counters:
 
 
 def _with_fields(meta: Meta, fields: Mapping[str, object]) -> Meta:
-    """`meta` with these fields, of the types that they have in it whichever way they came."""
+    """`meta` with these fields set, converted to the types that `Meta` declares."""
     values = {name: msgspec.convert(value, _META[name]) for name, value in fields.items() if name in _META}
     return msgspec.structs.replace(meta, **values)
 
@@ -271,12 +273,12 @@ def _inherited(ledger: Ledger, inherited: frozenset[str]) -> Ledger:
 
 
 def _same(segment: tuple[Row, ...], rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """`segment` itself if `rows` equal it: segments that did not change are recognised by identity."""
+    """`segment` itself if `rows` equals it: unchanged segments are recognised by identity."""
     return segment if len(segment) == len(rows) and all(map(is_, segment, rows)) else rows
 
 
 def _alone(row: Row, groups: Mapping[str, Group]) -> Row:
-    """`row`, out of its group if that was not inherited."""
+    """`row`, removed from its group if the group was not inherited."""
     if not row.group or row.group in groups:
         return row
     return msgspec.structs.replace(row, group="", level=min(row.level, 1))

@@ -1,4 +1,4 @@
-"""The cost of damage in a journal: the numbers that it may have used, and parts of later records. Pure."""
+"""The effects of damage in a journal: the numbers that it may have used, and the parts of later records. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ctxvc.core import display
 from ctxvc.core.ledger.ledger import Group, Ledger, Row
 from ctxvc.store.log.journal import FRAME_SIZE, Change, Damage, Record
 
-#: Numbers that stay used for a record that shows none, or a few more if it was long enough to hold them.
+#: The numbers reserved for a damaged record that shows none; more if its bytes could hold more.
 SPARE = 64
-# The least size of each in a record, in bytes.
+# The least size in a record, in bytes, of a row, a change and a group.
 _ROW = 128
 _CHANGE = 48
 _GROUP = 16
@@ -26,7 +26,7 @@ _BLOCK = re.compile(rb"[\xa2-\xaf]B([1-9][0-9]{0,11})(?![0-9])")
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """The newest numbers of a journal: of its changes, and of the session's blocks and groups."""
+    """The newest numbers of a journal: those of its changes, and of the session's blocks and groups."""
 
     seq: int
     block: int
@@ -34,7 +34,7 @@ class Numbers(msgspec.Struct, frozen=True):
 
 
 def record_of(damage: Damage) -> Record | None:
-    """The record, if its payload can still be decoded. Its contents are not certain."""
+    """The record, if its payload can still be decoded. Its contents may be wrong."""
     try:
         return _decoder.decode(damage.data[FRAME_SIZE:])
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -51,8 +51,8 @@ def numbers_after(damage: Damage, before: Numbers) -> Numbers:
     record = record_of(damage)
     if record is None:
         return msgspec.structs.replace(spare, seq=damage.seq or spare.seq)
-    # A flipped bit can turn any of these into another number, but not all, nor into one that the record has no room
-    # for.
+    # A flipped bit can turn one of these into another number, but not all of them, and not into one for which the
+    # record has no room.
     blocks = [change.counters.block for change in record.changes]
     blocks += [_number(row.id) for row in _rows(record)]
     blocks += [int(match[1]) for match in _BLOCK.finditer(damage.data)]
@@ -66,7 +66,7 @@ def numbers_after(damage: Damage, before: Numbers) -> Numbers:
 
 
 def described(damage: Damage) -> str:
-    """The contents of a damaged record, as far as they are legible: `B5-B7 of scope main`; empty if nothing is."""
+    """The contents of a damaged record, as far as legible, such as `B5-B7 of scope main`; empty if nothing is."""
     record = record_of(damage)
     if record is None:
         return ""
@@ -79,10 +79,10 @@ def described(damage: Damage) -> str:
 
 
 def mended(change: Change, before: Ledger) -> Change:
-    """The rest of a change that was made on top of a lost one; `before` is its scope without the lost one.
+    """What remains of a change that followed a lost one; `before` is the ledger of its scope without the lost change.
 
-    It names no missing block or group, and each of its rows has its body. It no longer has the hash of a prompt, since
-    that prompt cannot be rendered any more.
+    It refers to no missing block or group, and each of its rows has its body. The hash of its prompt is removed, since
+    that prompt can no longer be rendered.
     """
     bodies = {block for block, suffix, _ in change.bodies if not suffix}
 
@@ -131,7 +131,7 @@ def _mended_rows(
             continue
         if row.group and row.group not in groups:
             if before.get(row.id) is not None:
-                continue  # unchanged: the group that took it in is lost
+                continue  # unchanged: the group that it joined is lost
             row = msgspec.structs.replace(row, group="", level=min(row.level, 1))  # noqa: PLW2901
         yield msgspec.structs.replace(row, parent="") if row.parent and not is_there(row.parent) else row
 
@@ -149,6 +149,6 @@ def _spare(damage: Damage, least: int) -> int:
 
 
 def _newest(numbers: list[int], before: int, limit: int) -> int:
-    """The largest of the numbers that can be right; if none can, the largest possible."""
+    """The largest plausible number: not below `before`, at most `limit`; `limit` if none is plausible."""
     likely = [number for number in numbers if before <= number <= limit]
     return max(likely) if likely else limit

@@ -1,6 +1,6 @@
 """A flush: acknowledged records become commits, branches move, HEAD last, and the journal drops the records.
 
-A crash between any two of these leaves a valid store (docs/architecture.md, what a crash leaves).
+A crash between any two of these steps leaves a valid store (docs/architecture.md, what a crash leaves).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ctxvc.store.log.state import SessionState
 
 
 def flush(state: SessionState, lock: int) -> None:
-    """Commits everything but open steps and the verbs made during them. `state` is up to date before and after.
+    """Commits everything except open steps and the verbs made during them. `state` is up to date before and after.
 
-    `lock` is the file descriptor of the session's lock, which the caller holds. Raises: CtxvcError; then the journal
-    has everything that is not committed.
+    `lock` is the file descriptor of the session's lock, which the caller holds.
+    Raises: CtxvcError; then the journal has everything that is not committed.
     """
     assert state.head is not None
     scopes = {
@@ -27,7 +27,7 @@ def flush(state: SessionState, lock: int) -> None:
     }
     planned, rest = plan_commits(scopes, state.head.journal, state.committed)
     ids = state.store.write(_commits(state, planned), lock) if planned else {}
-    for item in planned:  # of each scope, the last one stays
+    for item in planned:  # the last commit of each scope wins
         scope_state = state.scopes[item.scope]
         scope_state.move(ids[ref_of(state.name, item.scope)], item.after, item.seq, rest[item.scope])
     moved, state.moved_to = state.moved_to, ""

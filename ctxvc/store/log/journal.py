@@ -1,7 +1,7 @@
-"""The journal of a session: acknowledged records that no pack has yet. One file, appended to under a lock.
+"""The journal of a session: acknowledged records that are not in a pack yet. One file, appended to under a lock.
 
 A frame is `magic, length, sequence number, checksum of the payload, checksum of these four`, then the payload
-(MessagePack). The first frame (number 0) is the head. docs/format.md has the bytes.
+(MessagePack). The first frame (number 0) is the head. docs/format.md specifies the bytes.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ MAGIC = b"CXJ1"
 _FRAME = struct.Struct("<4sIQI")
 _CRC = struct.Struct("<I")
 FRAME_SIZE = _FRAME.size + _CRC.size
-#: The bytes that a disk writes as a whole or not at all.
+#: The number of bytes that a disk writes as a whole or not at all.
 SECTOR = 512
 _LONGEST_HEAD = 128
-#: Further pieces of damage are merged: finding the end of each takes time.
+#: Beyond this many pieces, damage is merged: finding the end of each piece takes time.
 _MOST_DAMAGE = 100
 FORMAT = 3
-#: The trailer of an open step's change, and then of its commit: a switch that was asked for in the step. `scope NAME`
-#: or `goto NAME`, with `with-messages` or the `from=COMMIT` of a new one; `-` takes it back. Its text is the change's.
+#: The trailer, of an open step's change and then of its commit, for a switch that was requested in the step: `scope
+#: NAME` or `goto NAME`; a new scope also with `with-messages` or `from=COMMIT`. `-` takes the request back. The
+#: switch's text is the change's text.
 SWITCH = "Ctxvc-Switch"
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
     """`base` is the newest record at the last flush; `block` and `group` are the session's last numbers at that time.
 
-    `moving` says that refs may be moving without records, so every reader checks them again each time.
+    With `moving`, refs may be moving without records, so every reader checks them again each time.
     """
 
     format: int
@@ -53,18 +54,17 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """The change of one scope by one operation: rows and groups as they are after it, never how to compute them.
+    """The change of one scope by one operation: rows and groups in their state after it, never how to compute them.
 
-    `step` is the step of the appended rows (0 for a verb), `done` that they complete it. `meta` sets fields of
-    `ctxvc.json`; counters only ever grow. A new scope names its `origin`, and the blocks that it `inherit`s from there
+    `step` is the step that the rows were appended to (0 for a verb); `done` if they complete it. `meta` sets fields of
+    `ctxvc.json`; counters only ever grow. A new scope names its `origin` and the blocks that it `inherit`s from there
     (None: all). `merge` is a second parent. Both are full commit ids, or `SCOPE/n` for the commit of this journal's
     change n in that scope, which need not exist yet (`reference`).
 
-    `text` is the commit's own, between subject and trailers. `written` is the time of acknowledgement, in seconds since
-    1970: it makes the commit identical whenever, and however often, it is made.
+    `text` is the commit's body, between subject and trailers. `written` is the time of acknowledgement, in seconds
+    since 1970: it makes the commit identical whenever, and however often, it is made.
 
-    `files` are files below `request/` that are new or different with this change, as (path, bytes), and `without` those
-    that it drops.
+    `files` are the new or changed files below `request/`, as (path, bytes), and `without` those that the change drops.
     """
 
     scope: str
@@ -90,9 +90,9 @@ class Change(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """One operation: its changes, and the scope that HEAD moves to afterwards (empty: stays).
+    """One operation: its changes, and the scope that HEAD then moves to (empty if it stays).
 
-    The record has the number of its last change; the others have those before it.
+    The record's number is that of its last change; the other changes have the numbers before it.
     """
 
     changes: tuple[Change, ...]
@@ -107,21 +107,17 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Damaged bytes in the place of records. `seq` is 0 if their own header is damaged too."""
+    """Damaged bytes in place of records. `seq` is 0 if the header is damaged too."""
 
     start: int
     data: bytes
     seq: int = 0
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.data)
-
 
 class Tail(msgspec.Struct, frozen=True):
-    """The bytes that are not whole frames: `size` bytes that a crash left at the end, and `damage` anywhere.
+    """The bytes that are not whole frames: `size` bytes left at the end by a crash, and `damage` anywhere.
 
-    Reading goes on at `start`, after the last whole frame.
+    Reading continues at `start`, after the last whole frame.
     """
 
     start: int
@@ -129,7 +125,7 @@ class Tail(msgspec.Struct, frozen=True):
     damage: tuple[Damage, ...] = ()
 
 
-#: The place of a change's files among its fields.
+#: The index of `files` among a change's fields.
 _FILES = Change.__struct_fields__.index("files")
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(Record)
@@ -137,9 +133,9 @@ _head_decoder = msgspec.msgpack.Decoder(Head)
 
 
 def reference(origin: str) -> tuple[str, int]:
-    """Scope and change number of a reference to a change; ("", 0) for the id of a commit.
+    """The scope and number of a reference to a change; ("", 0) for a commit id.
 
-    Raises: Damaged if it is neither.
+    Raises: Damaged if `origin` is neither.
     """
     scope, slash, number = origin.rpartition("/")
     if not slash:
@@ -154,7 +150,7 @@ def encode_head(head: Head) -> bytes:
 
 
 def encode_record(seq: int, record: Record) -> bytes:
-    """The frame of a record. Raises: BadInput if a value in it cannot be encoded, such as half a character."""
+    """The frame of a record. Raises: BadInput if a value cannot be encoded, such as a lone surrogate."""
     try:
         return frame(seq, _encoder.encode(_plain(record)))
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError) as error:
@@ -162,9 +158,9 @@ def encode_record(seq: int, record: Record) -> bytes:
 
 
 def _plain(record: Record) -> tuple[list[tuple[Any, ...]], str]:
-    """The record with the defaults of rows and groups left out, so that it has the same bytes on every Python.
+    """The record without the default values of rows and groups, so that it has the same bytes on every Python.
 
-    A change without files has no place for them, as before format 3.
+    A change without files leaves their fields out, as before format 3.
     """
     changes = []
     for change in record.changes:
@@ -187,9 +183,9 @@ def frame(seq: int, payload: bytes) -> bytes:
 
 
 def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
-    """The frames of a journal, and everything else in it, with their places in the file.
+    """The frames of a journal, and everything else in it, with their positions in the file.
 
-    `data` are its bytes from `base` on, where a frame begins. docs/format.md distinguishes a torn tail from damage.
+    `data` are the bytes from `base` on, where a frame begins. docs/format.md says how a torn tail differs from damage.
     """
     frames: list[Frame] = []
     damage: list[Damage] = []
@@ -211,16 +207,16 @@ def parse(data: bytes, base: int = 0) -> tuple[list[Frame], Tail]:
 
 
 def _is_torn(data: bytes, at: int, base: int) -> bool:
-    """Whether the bytes from `at` to the end are those that a crash leaves of a record that was never acknowledged.
+    """Whether a crash can have left the bytes from `at` to the end, of a record that was never acknowledged.
 
-    That is the beginning of a frame, cut short, or a frame of which the file system never wrote the last sectors: zeros
-    from such a boundary to the end. No payload ends with a zero, so no whole record looks like that. A wrong header
-    that was written is damage, whatever follows it: there may be whole records before the zeros.
+    Such bytes are the beginning of a frame, cut short, or a frame whose last sectors were never written: zeros from a
+    sector boundary to the end. No payload ends with a zero, so no whole record looks like that. A wrong header that was
+    written is damage, whatever follows it: there may be whole records before the zeros.
     """
     size = len(data) - at
     fields = _fields(data, at)
     if fields is not None and size != FRAME_SIZE + fields[0]:
-        return size < FRAME_SIZE + fields[0]  # a frame with bytes after it was whole once
+        return size < FRAME_SIZE + fields[0]  # bytes after a frame mean that it was whole once
     if size < FRAME_SIZE and data[at : at + len(MAGIC)] == MAGIC[:size]:
         return True
     zeros = len(data.rstrip(b"\0"))
@@ -229,11 +225,11 @@ def _is_torn(data: bytes, at: int, base: int) -> bool:
 
 
 def _resumption(data: bytes, at: int, seq: int) -> int:
-    """The end of the damage that begins at `at`: a frame, or the end of the data.
+    """The end of the damage that begins at `at`: the start of the next frame, or the end of the data.
 
-    A payload may quote a journal, and no frame in it must ever be taken for one of this journal. So the length in the
-    header counts if the header's own checksum proves it; else the rest of the header must agree with what follows; else
-    everything from there to the end must be frames.
+    A payload may quote a journal, and a frame in it must never be taken for one of this journal. So the length in the
+    header is trusted if the header's own checksum is right; otherwise the rest of the header must agree with what
+    follows; otherwise everything from there to the end must be frames.
     """
     if fields := _fields(data, at):
         return at + FRAME_SIZE + fields[0]
@@ -258,7 +254,7 @@ def _places(data: bytes, at: int) -> Iterator[int]:
 
 
 def _unbroken(data: bytes, places: Sequence[int]) -> int:
-    """The first of these places from which one frame follows another up to the end; else the end."""
+    """The first of these places from which whole frames follow one another to the end of the data; else the end."""
     reaching, work = [len(data)], 0
     ends = set(reaching)
     for place in reversed(places):
@@ -266,7 +262,7 @@ def _unbroken(data: bytes, places: Sequence[int]) -> int:
         if place + FRAME_SIZE + length in ends:
             work += length
             if work > 16 * len(data):
-                break  # frames within frames: not a journal of ours
+                break  # frames within frames: not one of our journals
             if _frame_at(data, place):
                 reaching.append(place)
                 ends.add(place)
@@ -286,7 +282,7 @@ def _frame_at(data: bytes, at: int) -> Frame | None:
 
 
 def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
-    """Length, number and checksum of an intact frame header at `at`, else None."""
+    """Length, number and payload checksum of an intact frame header at `at`, else None."""
     if len(data) - at < FRAME_SIZE:
         return None
     magic, length, seq, checksum = _FRAME.unpack_from(data, at)
@@ -297,9 +293,9 @@ def _fields(data: bytes, at: int) -> tuple[int, int, int] | None:
 
 
 def corrected_head(data: bytes) -> bytes | None:
-    """The head's frame if a single flipped bit explains everything that is wrong with it, else None.
+    """The head's frame with a single bit flipped, if that repairs it; else None.
 
-    Both checksums must be right then: in so short a frame no other bit can be the one.
+    Both checksums must then be right: in so short a frame no other bit can be the wrong one.
     """
     size = min(len(data), _LONGEST_HEAD)
     for bit in range(size * 8):
@@ -312,7 +308,7 @@ def corrected_head(data: bytes) -> bytes | None:
 
 
 class Journal:
-    """One open journal file. Its caller holds the session's lock."""
+    """One open journal file. The caller holds the session's lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -322,7 +318,7 @@ class Journal:
         self.size = 0
 
     def close(self) -> None:
-        """Closes the file; the next read starts anew."""
+        """Closes the file; the next read starts from the beginning."""
         for handle in (self._reading, self._writing):
             if handle is not None:
                 os.close(handle)
@@ -330,7 +326,7 @@ class Journal:
         self._inode = -1
 
     def moved(self) -> bool:
-        """Whether the path now has another file, or a shorter one, than the one that was read."""
+        """Whether the path now has another file than the one that was read, or a shorter one."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -338,14 +334,13 @@ class Journal:
         return status.st_ino != self._inode or status.st_size < self.size
 
     def read(self, start: int = 0) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
-        """Head and records from byte `start` on, with their frames. The head is None unless `start` is 0.
+        """Reads head and records from byte `start` on, with their frames. The head is None unless `start` is 0.
 
-        Damage is skipped and returned in the tail. Raises: Damaged if the head is unreadable; Refused for a newer
-        format.
+        Damage is skipped and returned in the tail. Raises: Damaged if the head is unreadable, Refused for a new format.
         """
         try:
             if start == 0:
-                self._hold()
+                self._keep_open()
             assert self._reading is not None
             with open(self._reading, "rb", buffering=0, closefd=False) as stream:
                 stream.seek(start)
@@ -365,13 +360,13 @@ class Journal:
         return head, [(item.seq, _decode(item, where)) for item in frames], frames, tail
 
     def append(self, frames: Sequence[bytes]) -> None:
-        """Appends the frames, on the disk on return; after an error the file is as it was. Raises: OSError."""
+        """Appends the frames, on the disk on return; after an error the file is unchanged. Raises: OSError."""
         handle = self._open()
         try:
             files.write_all(handle, b"".join(frames))
             files.sync(handle)
         except OSError:
-            # Unacknowledged bytes must not come back. If even this fails, the next reader cuts the torn tail.
+            # Unacknowledged bytes must not reappear. If even this fails, the next reader cuts off the torn tail.
             try:
                 os.ftruncate(handle, self.size)
             except OSError:
@@ -380,7 +375,7 @@ class Journal:
         self.size += sum(map(len, frames))
 
     def cut_tail(self, tail: Tail) -> None:
-        """Removes the bytes that a crash left after the last whole record."""
+        """Cuts off the bytes that a crash left after the last whole record."""
         if not tail.size:
             return
         handle = self._open()
@@ -388,15 +383,15 @@ class Journal:
         files.sync(handle)
 
     def rewrite(self, head: Head, frames: Iterable[bytes]) -> None:
-        """Replaces the file with `head` and `frames`, in one step and on the disk."""
+        """Replaces the file with `head` and `frames`, atomically and on the disk on return."""
         data = b"".join((encode_head(head), *frames))
         self.close()
         files.replace(self.path, data)
-        self._hold()
+        self._keep_open()
         self.size = len(data)
 
-    def _hold(self) -> None:
-        """Keeps the file open: its inode's number is not reused while it is, which `moved` relies on."""
+    def _keep_open(self) -> None:
+        """Opens the file and keeps it open, so that its inode number is not reused: `moved` relies on that."""
         self.close()
         self._reading = self._opened(os.O_RDONLY)
         self._inode = os.fstat(self._reading).st_ino
@@ -406,8 +401,8 @@ class Journal:
             os.close(self._writing)
             self._writing = None
         if self._writing is None:
-            if contained.detach(self.path.parent, self.path.name):  # from a backup by hard links, which stays as it is
-                self._hold()
+            if contained.detach(self.path.parent, self.path.name):  # a backup by hard links must stay unchanged
+                self._keep_open()
             self._writing = self._opened(os.O_WRONLY | os.O_APPEND)
         return self._writing
 
@@ -416,7 +411,7 @@ class Journal:
 
 
 def contents(path: Path) -> tuple[Head | None, list[tuple[int, Record]], list[Frame], Tail]:
-    """What `Journal.read` reads of a journal, with no file left open. Raises: as it does."""
+    """What `Journal.read` returns, without leaving the file open. Raises: as `Journal.read`."""
     journal = Journal(path)
     try:
         return journal.read()
@@ -425,12 +420,12 @@ def contents(path: Path) -> tuple[Head | None, list[tuple[int, Record]], list[Fr
 
 
 def raw(item: Frame) -> bytes:
-    """The bytes of the frame in the file."""
+    """The bytes of the frame as they are in the file."""
     return frame(item.seq, item.payload)
 
 
 def _from_the_beginning(data: bytes, where: str) -> tuple[Head | None, list[Frame], Tail]:
-    """The head and the records after it. A head that can be corrected still counts as damage of the file."""
+    """The head and the frames after it. A head that had to be corrected also counts as damage."""
     frames, tail = parse(data)
     spoilt: tuple[Damage, ...] = ()
     if not frames or frames[0].start or frames[0].seq:

@@ -1,6 +1,6 @@
 """A session in memory: the same records, numbers and ledgers as a stored one, without a disk.
 
-For runs whose outcome is wanted and not their history, as in a replay. Nothing is durable, nobody else sees it.
+For runs of which only the outcome matters, not the history, as in a replay. Nothing is durable or visible to others.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ctxvc.store.store import Store
 
 
 class MemorySession(StoredSession):
-    """An empty session with a scope `main`. What needs commits is not there: revisions, `undo`, helpers' branches."""
+    """An empty session with a scope `main`. Lacks what needs commits: revisions, `undo`, helpers' branches."""
 
     def __init__(self, name: str = "session", *, system: Any = None, tools: Any = None) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class MemorySession(StoredSession):
         self._system, self._tools = system, tools
         self._plans: list[PendingPlan] = []
         self._last_plan = 0
-        #: How often each operation was made, by operation and actor.
+        #: The number of times each operation was made, by (operation, actor).
         self.operations: Counter[tuple[str, str]] = Counter()
 
     def system_and_tools(self, scope: str = "") -> tuple[Any, Any]:  # noqa: ARG002 - the same for all scopes
@@ -64,7 +64,7 @@ class MemorySession(StoredSession):
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """An empty transaction; one that is not acknowledged inside leaves no trace."""
+        """Yields an empty transaction; one that is not acknowledged inside leaves no trace."""
         with self._mutex:
             self._state.settle()
             yield Transaction(self._state)
@@ -90,7 +90,7 @@ class MemorySession(StoredSession):
 
 
 class _MemoryState(SessionState):
-    """The scopes of a session in memory. Bodies are kept by number: a number is never used twice."""
+    """The scopes of a session in memory. Bodies are stored by number, since a number is never used twice."""
 
     def __init__(self, name: str) -> None:
         self.store = cast(Store, _Timeless())
@@ -106,7 +106,7 @@ class _MemoryState(SessionState):
         self._bodies: dict[tuple[str, str], bytes] = {}
 
     def settle(self) -> None:
-        """Complete steps count as committed."""
+        """Counts complete steps as committed."""
         for state in self.scopes.values():
             if state.pending and not state.open:
                 state.move("", state.current, self.seq, [])
@@ -140,7 +140,7 @@ class _MemoryState(SessionState):
 
 
 class _Timeless:
-    """The store of a session in memory: the time always is the same, and there are no commits."""
+    """Stands for the store of a session in memory: the time is constant, and there are no commits."""
 
     def now(self) -> int:
         return 1

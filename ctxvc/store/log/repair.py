@@ -1,4 +1,4 @@
-"""Accepts damage: what cannot be read of the journals is set aside for good, and counts as lost."""
+"""Accepts damage: the unreadable parts of journals are set aside for good, and count as lost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ctxvc.store.store import Store
 
 
 def accept(store: Store) -> list[aside.Notice]:
-    """Everything that cannot be read is set aside and counts as lost: `verify` no longer fails for it.
+    """Sets everything unreadable aside as lost: `verify` no longer fails for it. Returns what was accepted.
 
-    A journal whose head is gone gets a new one, and its records are kept if they fit the commits. Raises: CtxvcError.
+    A journal without a readable head gets a new one; its records are kept if they fit the commits. Raises: CtxvcError.
     """
     accepted = []
     for session in store.sessions():
@@ -32,7 +32,7 @@ def accept(store: Store) -> list[aside.Notice]:
 
 
 def _clear(store: Store, session: str) -> None:
-    """The journal holds no damage afterwards."""
+    """Sets all damage in the journal aside."""
     try:
         _set_aside(store, session)
     except Damaged:
@@ -42,7 +42,7 @@ def _clear(store: Store, session: str) -> None:
             except Damaged:
                 _replace_head(store, session)
             else:
-                raise  # it is not the head
+                raise  # the head is intact
         _set_aside(store, session)
 
 
@@ -57,9 +57,9 @@ def _set_aside(store: Store, session: str) -> None:
 
 
 def _replace_head(store: Store, session: str) -> None:
-    """Puts a new head in front of the journal's bytes, so that its records can be read again and the rest is damage.
+    """Puts a new head before the journal's bytes, so that its records are readable again and the rest is damage.
 
-    The journal's id decides which records are committed, and is taken from the newest commit that names one. If the
+    The journal's id determines which records are committed, and is taken from the newest commit that names one. If the
     records do not fit that commit, the whole file is set aside: no record may be applied twice.
     """
     path = store.journal_path(session)
@@ -85,7 +85,7 @@ def _replace_head(store: Store, session: str) -> None:
 
 
 def _newest_sequence(store: Store, tips: Iterable[str]) -> tuple[str, int]:
-    """The journal that the newest commits name, and the last change of it that they cover; ("", 0) if there is none."""
+    """The journal that the newest commits name, and the last of its changes that they cover; ("", 0) if none."""
     sequences: list[tuple[int, str, int]] = []
     for tip in tips:
         for commit in store.first_parents(tip):
@@ -101,7 +101,7 @@ def _newest_sequence(store: Store, tips: Iterable[str]) -> tuple[str, int]:
 
 
 def _can_follow(store: Store, tips: Mapping[str, str], journal: str, frames: Iterable[Frame]) -> bool:
-    """Whether the records can be read, and none that counts as not committed adds a block that is in a commit."""
+    """Whether all records are readable, and none that counts as uncommitted adds a block that is already committed."""
     for frame in frames:
         record = record_of(Damage(frame.start, bytes(FRAME_SIZE) + frame.payload))
         if record is None:
@@ -117,7 +117,7 @@ def _can_follow(store: Store, tips: Mapping[str, str], journal: str, frames: Ite
 
 
 def _pieces(data: bytes) -> list[Damage]:
-    """The records in these bytes, whole or damaged, in order; all of them as one where there is none."""
+    """The whole and damaged records in these bytes, in order; if there are none, all bytes as one piece."""
     frames, tail = parse(data)
     pieces = [Damage(damage.start, damage.data, damage.seq) for damage in tail.damage]
     pieces += [Damage(frame.start, data[frame.start : frame.end], frame.seq) for frame in frames]

@@ -1,6 +1,6 @@
-"""A session as a process last read it: its scopes at their tips, and the changes that the journal adds.
+"""A session as this process last read it: its scopes at their tips, and the changes that the journal adds.
 
-docs/format.md says how the two are put together. Looking needs no lock.
+docs/format.md says how the two combine. Reading needs no lock.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ctxvc.store.log.journal import (
 from ctxvc.store.read.commit_reader import Outline
 from ctxvc.store.store import Store
 
-#: The format of a journal with files of requests: an older program would commit the steps without them.
+#: The journal format that has a request's files: an older program would commit the steps without them.
 _WITH_FILES = 3
 
 
 def format_of(change: Change) -> int:
-    """The format of a journal that can have this change; 1 where it says nothing of it."""
+    """The lowest journal format that can have this change; 1 if the change does not require a newer one."""
     number = change.meta.get("format")
     return max(number if isinstance(number, int) else 1, _WITH_FILES if change.files or change.without else 1)
 
@@ -47,8 +47,8 @@ def format_of(change: Change) -> int:
 class ScopeState:
     """A scope as this process last read it: its newest commit, the ledger there, and the ledger with pending changes.
 
-    One that has no commit yet has the newest that is known of where it comes from, and the ledger that it will `start`
-    from. A ledger is read when it is first asked for: a session can have thousands of scopes.
+    A scope without commits has the newest known commit of the scope that it comes from, and the ledger that it will
+    `start` with. Ledgers are read on first use: a session can have thousands of scopes.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ class ScopeState:
     ) -> None:
         self.tip = tip
         self.counters = counters  # at the tip
-        self.format = format  # there as well
+        self.format = format  # also at the tip
         self.covered = covered  # the newest change of this journal that the tip covers
         self.start = start
         self.pending: list[PendingChange] = []
@@ -106,31 +106,31 @@ class ScopeState:
 
     @property
     def loaded(self) -> Ledger | None:
-        """The ledger at the tip if it was read already, else None."""
+        """The ledger at the tip if it was already read, else None."""
         return self._committed
 
     def add(self, item: PendingChange) -> None:
-        """A change is acknowledged."""
+        """Adds an acknowledged change."""
         if self._current is not None:
             self._current = apply_change(self._current, item.change)
         self.pending.append(item)
         self.numbering = None
 
     def move(self, tip: str, committed: Ledger, covered: int, pending: list[PendingChange]) -> None:
-        """The pending changes were committed, except `pending`."""
+        """Moves to the commits of the pending changes; `pending` are those that were not committed."""
         self.tip, self._committed, self.covered, self.counters = tip, committed, covered, committed.meta.counters
         self.format = committed.meta.format
         self.start, self.pending = None, pending
 
     @property
     def open(self) -> bool:
-        """Whether a step has begun and is not complete."""
+        """Whether the scope has an incomplete step."""
         ends = [item.change.done for item in self.pending if item.change.op == "step"]
         return bool(ends) and not ends[-1]
 
     @property
     def asking(self) -> Change | None:
-        """The newest change of the open step that asks for a switch, or takes that back; None if there is none."""
+        """The newest change of the open step that requests a switch or takes the request back, or None."""
         for item in reversed(self.pending):
             if item.change.op == "step":
                 if item.change.done:
@@ -141,7 +141,7 @@ class ScopeState:
 
 
 class SessionState:
-    """A session as it was last read. `catch_up` reads on; `reload` reads everything anew."""
+    """A session as it was last read. `catch_up` reads what was added; `reload` reads everything again."""
 
     def __init__(self, store: Store, name: str) -> None:
         """Raises: NotFound if there is no such session, Damaged."""
@@ -153,7 +153,7 @@ class SessionState:
         self.block = self.group = 0
         self.scopes: dict[str, ScopeState] = {}
         self.frames: list[tuple[int, int, bytes]] = []  # first and last number of a record, and its frame
-        self.moved_to = ""  # where a record that waits moves HEAD
+        self.moved_to = ""  # where HEAD goes by a pending record; empty if it stays
         self.tail = Tail(0, 0)
         self.damage: dict[int, Damage] = {}  # by its place in the journal
         self.reload()
@@ -175,7 +175,7 @@ class SessionState:
         return sorted(self.scopes, key=lambda name: (name != "main", name))
 
     def outline(self, scope: str) -> Outline:
-        """The scope in numbers, without reading its ledger if it can be helped. Raises: NotFound, Damaged."""
+        """The scope's counts, without reading its ledger if possible. Raises: NotFound, Damaged."""
         state = self.scope(scope)
         if not state.pending and state.loaded is None:
             return self.store.reader.outline(state.tip)
@@ -183,14 +183,14 @@ class SessionState:
         return Outline(ledger.meta, len(ledger), sum(row.kind == "note" for row in ledger.rows()))
 
     def body(self, scope: str, row: Row) -> bytes:
-        """The exact bytes of a block, its checksum compared. Raises: Damaged."""
+        """The exact bytes of a block; their checksum is verified. Raises: Damaged."""
         state = self.scope(scope)
         if state.committed.get(row.id) is not None:
             return self.store.reader.body(state.tip, state.committed[row.id])
         return self._uncommitted(row, "")
 
     def file(self, scope: str, row: Row, suffix: str) -> bytes:
-        """The exact bytes of a block's sibling. Raises: Damaged."""
+        """The exact bytes of a sibling file of a block. Raises: Damaged."""
         state = self.scope(scope)
         committed = state.committed.get(row.id)
         if committed is not None:
@@ -198,7 +198,7 @@ class SessionState:
         return self._uncommitted(row, suffix)
 
     def _uncommitted(self, row: Row, suffix: str) -> bytes:
-        """A body that waits: a new scope's may wait with the scope that it comes from. Numbers are the session's."""
+        """An uncommitted body or sibling file, in whichever scope it is pending: numbers are unique in the session."""
         for state in self.scopes.values():
             for item in state.pending:
                 for block_id, of, data in item.change.bodies:
@@ -207,7 +207,7 @@ class SessionState:
         raise NotFound(f"no block {row.id} in this scope")
 
     def committed(self, scope: str, seq: int) -> str:
-        """The full id of the commit by which the scope has change `seq`; empty if none does yet.
+        """The full id of the commit that brought change `seq` into the scope; empty if none has yet.
 
         Commits of one flush can name the same change (a step, and a verb that waited for its end): the newest counts.
         """
@@ -223,13 +223,13 @@ class SessionState:
 
     @property
     def format(self) -> int:
-        """The newest format of what the session has: that of its journal."""
+        """The newest format in use by the journal or a scope's tip."""
         return max([self._format, *(state.format for state in self.scopes.values())])
 
     # --- looking
 
     def catch_up(self) -> None:
-        """Applies the records that other processes appended since; reloads if the journal is another file."""
+        """Applies the records that other processes have appended; reloads if the journal is another file."""
         if self.head is None or self.journal.moved():
             self.reload()
             return
@@ -238,7 +238,7 @@ class SessionState:
         self._take(records, frames, start)
 
     def reload(self) -> None:
-        """Reads everything anew: first the journal, then the tips, so that a flush in between cannot hide a record."""
+        """Reads everything again: first the journal, then the tips, so that a flush in between cannot hide a record."""
         head, records, frames, self.tail = self.journal.read()
         self._format = head.format if head else 1
         tips = self.store.tips(self.name)
@@ -252,17 +252,16 @@ class SessionState:
         counters = [state.counters for state in self.scopes.values()]
         self.block = max([counter.block for counter in counters] + [head.block if head else 0])
         self.group = max([counter.group for counter in counters] + [head.group if head else 0])
-        # What a record has that cannot be read any more may be committed: its number is not free.
+        # An unreadable record may have been committed: its number is not free.
         self.seq = max([self.seq, *(state.covered for state in self.scopes.values())])
         self._take(records, frames, 0)
         if head and head.moving:
             self.journal.close()
 
     def rewrite(self, *, moving: bool = False, format: int = 1) -> None:
-        """The journal is a new file of at least this format, with the frames that are known; what is damaged of the old
-        one is kept aside.
+        """Writes a new journal file, of at least this format, with the known frames; damaged bytes are set aside.
 
-        Whoever calls it holds the session's lock. Killed in between, it is done again, with the same files.
+        The caller holds the session's lock. If killed in between, the next call does it again, with the same files.
         """
         aside.keep(self.store, self.name, self.damage.values())
         journal = self.head.journal if self.head else self.store.new_id()
@@ -272,7 +271,7 @@ class SessionState:
         self.tail, self.damage = Tail(self.journal.size, 0), {}
 
     def apply(self, seq: int, record: Record, frame_bytes: bytes) -> None:
-        """Takes in one record; a change that a commit already covers is skipped."""
+        """Takes in one record; changes that a commit already covers are skipped."""
         first = seq - len(record.changes) + 1
         self.seq = max(self.seq, seq)
         self.frames.append((first, seq, frame_bytes))
@@ -290,7 +289,7 @@ class SessionState:
             self.moved_to = record.head
 
     def _take(self, records: list[tuple[int, Record]], frames: list[Frame], start: int) -> None:
-        """Takes in what was read of the journal from byte `start` on, what is damaged in its place among the rest."""
+        """Takes in what was read of the journal from byte `start` on, with damage in its place among the records."""
         earlier = {place: damage for place, damage in self.damage.items() if place < start}
         counted, self.damage = self.damage, earlier
         waiting = list(self.tail.damage)
@@ -303,7 +302,7 @@ class SessionState:
                 block, group = self.block, self.group
                 record, data = self._mended(seq, record, data)  # noqa: PLW2901
                 self.apply(seq, record, data)
-                # A number that was given out later is larger than all that are lost.
+                # A number that was assigned later is larger than all lost ones.
                 spent = Numbers(0, 0 if self.block > block else spent.block, 0 if self.group > group else spent.group)
             else:
                 self.apply(seq, record, data)
@@ -313,17 +312,17 @@ class SessionState:
         self.block, self.group = max(self.block, spent.block), max(self.group, spent.group)
 
     def _lose(self, damage: Damage, spent: Numbers, counted: dict[int, Damage]) -> Numbers:
-        """Takes note of damage; returns the numbers that stay used for it and for what is lost right before it."""
+        """Records damage; returns the numbers that it, and damage directly before it, may have used up."""
         self.damage[damage.start] = damage
         if damage.start == 0 or counted.get(damage.start) == damage:
-            return spent  # the head's own, or they are counted already
+            return spent  # the head's, or already counted
         before = Numbers(max(self.seq, spent.seq), max(self.block, spent.block), max(self.group, spent.group))
         for state in self.scopes.values():
             state.numbering = None
         return journal_damage.numbers_after(damage, before)
 
     def _mended(self, seq: int, record: Record, data: bytes) -> tuple[Record, bytes]:
-        """What is left of a record that follows damage, and its frame; the same where it does not need what is lost."""
+        """A record after damage, without what depends on lost records, and its frame; unchanged if nothing does."""
         changes: list[Change] = []
         after: dict[str, Ledger] = {}
         opened = {name: state.open for name, state in self.scopes.items()}
@@ -340,7 +339,7 @@ class SessionState:
         return record, encode_record(seq, record)
 
     def _before(self, change: Change, after: Mapping[str, Ledger]) -> Ledger:
-        """The ledger that a change of a record is made on, whose scopes so far are as in `after`."""
+        """The ledger before a change of a record; `after` has the ledgers after the record's earlier changes."""
         if change.scope in self.scopes:
             return self.scopes[change.scope].current
         origin, _ = reference(change.origin)
@@ -348,7 +347,7 @@ class SessionState:
         return apply_change(ledger, Change(change.scope, "", "", Counters(), inherit=change.inherit))
 
     def _referring(self, change: Change, after: Mapping[str, Ledger], opened: Mapping[str, bool]) -> Change:
-        """The change on top of what is there: a tip for what is lost, or left open by it."""
+        """The change, with references that are lost, or to a step left open by the loss, replaced by a tip."""
 
         def certain(origin: str) -> str:
             scope, seq = reference(origin)
@@ -362,7 +361,7 @@ class SessionState:
             return msgspec.structs.replace(change, merge=certain(change.merge)) if change.merge else change
         if change.origin:
             return msgspec.structs.replace(change, origin=certain(change.origin))
-        # The record is lost that made this scope: it begins anew beside main, with nothing of what it inherited.
+        # The record that created this scope is lost: it starts again beside main, without what it inherited.
         meta = {"scope": change.scope, "parent": "main", **change.meta}
         return msgspec.structs.replace(change, origin=self._main().tip, inherit=(), meta=meta)
 
@@ -380,7 +379,7 @@ class SessionState:
         )
 
     def _new_scope(self, change: Change) -> ScopeState:
-        """The scope that `change` begins, before the change is applied."""
+        """The scope that `change` creates, before the change is applied."""
         scope, seq = reference(change.origin)
         commit = self.committed(scope, seq) if scope else change.origin
         if commit:

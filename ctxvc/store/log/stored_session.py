@@ -1,7 +1,7 @@
-"""An open session, as the store has it: the one mutable object. Appends survive a crash once they are acknowledged.
+"""An open session in the store, the one mutable object. An acknowledged append survives a crash.
 
-An operation takes the session's lock, catches up with what other processes wrote, appends a record to the journal, and
-is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md draws it.
+Each operation takes the session's lock, catches up with what other processes wrote and appends a record to the journal;
+then it is acknowledged. A flush turns complete steps and verbs into commits. docs/architecture.md has a diagram.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from ctxvc.store.pending_plans import PendingPlan
 from ctxvc.store.read.commit_reader import Outline, system_and_tools
 from ctxvc.store.store import Store, request_files
 
-#: A flush happens after so many complete steps, or when the last one is so many seconds ago, whichever is first.
+#: A flush happens after this many complete steps, or this many seconds after the last one, whichever comes first.
 FLUSH_STEPS = 32
 FLUSH_SECONDS = 1.0
-#: A turn's end is flushed at once if the last flush is so many seconds ago: each flush of a burst would cost more than
-#: all its appends. Else a timer does it when they have passed.
+#: The end of a turn is flushed at once if the last flush is at least this many seconds ago; otherwise a timer flushes
+#: when they have passed. In a burst, a flush per turn would cost more than all its appends.
 TURN_SECONDS = 1.0
 
 
-#: What `redacted_messages` gives, and nothing else: what is numbered has no secrets.
+#: Made only by `redacted_messages`, so that nothing is numbered before its secrets are removed.
 RedactedMessages = NewType("RedactedMessages", tuple[Message, ...])
 
 
 class StoredSession:
     """One conversation, opened for reading and writing. Use it in a `with` block, or `close` it.
 
-    `scope` is where this one is: at first the session's current scope, later what it switched to itself. The
-    session's current scope moves with it, unless it was opened on a scope by name.
+    `scope` is this object's scope: at first the session's current scope, later the one that this object last switched
+    to. The session's current scope follows, unless this object was opened on a scope by name.
     """
 
     def __init__(self, store: Store, name: str, scope: str = "") -> None:
@@ -75,13 +75,14 @@ class StoredSession:
         self._state = SessionState(store, name)
         self._journal = self._state.journal
         self._flushed = clock.monotonic()
-        self._is_fresh = True  # nothing was flushed yet: the first turn's end waits for nothing
+        self._is_fresh = True  # no flush yet: the first end of a turn is flushed at once
         self._later: _Flush | None = None
         self._lock_handle = -1
         self._named = bool(scope)
-        self._pending_switch: Switch | None = None  # asked for by this session, with the newest block then
+        self._pending_switch: Switch | None = None  # requested by this session, when `_asked_at` was the newest block
         self._asked_at = 0
-        #: Why the newest flush failed. What it would have committed is safe in the journal; the next one takes it.
+        #: The error of the newest flush, or None. The changes that it did not commit are safe in the journal; the next
+        #: flush takes them.
         self.flush_failure: CtxvcError | None = None
         self.scope = scope or self._state.moved_to or store.current_scope(name)
         try:
@@ -92,7 +93,7 @@ class StoredSession:
 
     @staticmethod
     def open(store: Store, name: str = "", scope: str = "") -> StoredSession:
-        """The session of that name, by default the store's current one, in `scope`, by default its current one.
+        """Opens a session, by default the store's current one, in `scope`, by default the session's current one.
 
         Raises: NotFound.
         """
@@ -104,7 +105,7 @@ class StoredSession:
 
     @staticmethod
     def for_reading(store: Store, name: str, scope: str = "") -> StoredSession:
-        """As `open`, with no file left open: a store may have more sessions than a process may have files."""
+        """As `open`, but leaves no file open: a store may have more sessions than a process may have open files."""
         stored = StoredSession.open(store, name, scope)
         stored.leave()
         return stored
@@ -124,27 +125,27 @@ class StoredSession:
         return self._state.names()
 
     def ledger(self, scope: str = "") -> Ledger:
-        """The scope as it is now, with what is acknowledged and not committed yet."""
+        """The scope's ledger now, including changes that are acknowledged but not committed."""
         return self._state.scope(scope or self.scope).current
 
     def outline(self, scope: str = "") -> Outline:
-        """The scope as it is now, in numbers; cheaper than its ledger. Raises: NotFound, Damaged."""
+        """The scope's counts now; cheaper than its ledger. Raises: NotFound, Damaged."""
         return self._state.outline(scope or self.scope)
 
     def tip(self, scope: str = "") -> str:
-        """The full id of the scope's newest commit; of a scope that has none yet, of one that it comes from."""
+        """The full id of the scope's newest commit; for a scope without commits, of the scope that it comes from."""
         return self._state.scope(scope or self.scope).tip
 
     def body(self, row: Row, scope: str = "") -> bytes:
-        """The exact bytes of a block, its checksum compared. Raises: Damaged."""
+        """The exact bytes of a block; their checksum is verified. Raises: Damaged."""
         return self._state.body(scope or self.scope, row)
 
     def file(self, row: Row, suffix: str, scope: str = "") -> bytes:
-        """The exact bytes of a block's sibling, as in `1.png`. Raises: Damaged."""
+        """The exact bytes of a sibling file of a block, such as `1.png`. Raises: Damaged."""
         return self._state.file(scope or self.scope, row, suffix)
 
     def system_and_tools(self, scope: str = "") -> tuple[Any, Any]:
-        """System prompt and tools, as the provider got them; None if they are not recorded."""
+        """System prompt and tools as the provider got them; each is None if not recorded."""
         state, reader = self._state.scope(scope or self.scope), self.store.reader
         changes = [item.change for item in state.pending if item.change.files or item.change.without]
         if not changes:
@@ -161,8 +162,10 @@ class StoredSession:
         return system_and_tools(file)
 
     def pieces(self, scope: str = "", folder: str = BODY) -> dict[str, str | bytes]:
-        """The pieces of the body that the scope's newest reply answers to, in the body's order: path → its bytes, or
-        the id of the blob where it is in a commit. Of another `folder`, what is there."""
+        """The pieces of the request body that the scope's newest reply answers, in the body's order.
+
+        Maps path → bytes, or → blob id if the piece is committed. With another `folder`, the files in that folder.
+        """
         state = self._state.scope(scope or self.scope)
         pieces: dict[str, str | bytes] = dict(self.store.reader.pieces(state.tip, folder))
         for item in state.pending:
@@ -179,36 +182,36 @@ class StoredSession:
         return pending_plans.pending(self.store, self.name)
 
     def covers(self, scope: str = "") -> str:
-        """The `Ctxvc-Seq` of the scope's newest commit, for its successors to repeat; empty if it covers nothing."""
+        """The `Ctxvc-Seq` of the scope's newest commit, which later commits repeat; empty if it covers nothing."""
         state, head = self._state.scope(scope or self.scope), self._state.head
         return f"{head.journal}/{state.covered}" if head and state.covered else ""
 
     def waiting(self) -> int:
-        """The number of changes that are acknowledged and not committed yet."""
+        """The number of changes that are acknowledged but not committed."""
         return sum(len(state.pending) for state in self._state.scopes.values())
 
     def committed(self, scope: str = "") -> Ledger:
-        """The ledger at the scope's newest commit; of a scope that has none yet, the one that it begins with."""
+        """The ledger at the scope's newest commit; for a scope without commits, the ledger that it starts with."""
         state = self._state.scope(scope or self.scope)
         return state.committed if state.start is None else state.start
 
     def waiting_changes(self, scope: str = "") -> tuple[Change, ...]:
-        """The scope's changes that are acknowledged and not committed yet, oldest first."""
+        """The scope's changes that are acknowledged but not committed, oldest first."""
         return tuple(item.change for item in self._state.scope(scope or self.scope).pending)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """The parts of the journal that cannot be read: skipped, and set aside by the next operation that writes."""
+        """The unreadable parts of the journal: skipped, and set aside by the next operation that writes."""
         return tuple(self._state.damage.values())
 
     @property
     def in_step(self) -> bool:
-        """Whether a step of the current scope has begun and is not complete."""
+        """Whether the current scope has an incomplete step."""
         return self._state.scope(self.scope).open
 
     @property
     def meanwhile(self) -> int:
-        """The number of verbs in the current scope since its open step began: their commits follow that of the step."""
+        """The number of verbs in the current scope since its open step began; they are committed after that step."""
         count, begun = 0, False
         for item in self._state.scope(self.scope).pending:
             if item.change.op == "step":
@@ -220,23 +223,23 @@ class StoredSession:
 
     @property
     def open_calls(self) -> tuple[str, ...]:
-        """The ids of the calls in the current scope that have no result yet."""
+        """The ids of the current scope's calls without a result."""
         state = self._state.scope(self.scope)
         return tuple((state.numbering or Numbering.of(state.current, 0)).calls)
 
     @property
     def next_group(self) -> int:
-        """The number that a new group gets."""
+        """The number of the next new group."""
         return self._state.group + 1
 
     @property
     def next_block(self) -> int:
-        """The number that a new block gets."""
+        """The number of the next new block."""
         return self._state.block + 1
 
     @property
     def switching(self) -> str:
-        """The scope that this session will be in at the end of the open step; empty if it stays."""
+        """The scope that this session switches to at the end of the open step; empty if no switch is pending."""
         pending = self._asked_in(self.scope)
         return pending.name if pending else ""
 
@@ -248,9 +251,9 @@ class StoredSession:
     # --- writing
 
     def append(self, *messages: Message, scope: str = "") -> list[str]:
-        """Adds messages to the scope as they are; returns the new blocks' ids. On the disk when this returns.
+        """Adds messages to the scope; returns the ids of the new blocks, which are on the disk on return.
 
-        Secrets in them have become marks by then: what was said is nowhere on the disk, at no time.
+        Secrets are replaced by marks first, so that they never reach the disk.
         Raises: as `number`; CtxvcError. In all cases nothing was added.
         """
         redacted, ids = self.redacted_messages(messages), []
@@ -265,7 +268,7 @@ class StoredSession:
     def writing(self) -> Iterator[Transaction]:
         """Holds the session's lock; yields an empty transaction on top of everything that other processes wrote.
 
-        A transaction that is not acknowledged inside leaves no trace. Any error makes the next operation read the
+        A transaction that is not acknowledged inside leaves no trace. After an error, the next operation reads the
         journal from its beginning.
         """
         with self._mutex, locked(self.store.lock_path(self.name)) as handle:
@@ -282,36 +285,36 @@ class StoredSession:
                 self._journal.close()
                 raise _unwritable(self.name, error) from error
             except BaseException:
-                # Only the disk says how much of it was done: the next operation reads everything anew.
+                # Only the disk shows how much was written: the next operation reads everything again.
                 self._journal.close()
                 raise
 
     def redacted_messages(self, messages: Iterable[Message]) -> RedactedMessages:
-        """The messages without their secrets. It can take long, so it is done before the lock is taken."""
+        """The messages without their secrets. This can be slow, so it is done before the lock is taken."""
         return RedactedMessages(tuple(map(self._redactor.message, messages) if self._redactor else messages))
 
     def number(
         self, transaction: Transaction, messages: RedactedMessages, scope: str = ""
     ) -> Iterator[tuple[str, Entry]]:
-        """The entries of messages with their numbers, each with its scope, one at a time: append it before the next.
+        """Numbers the messages; yields (scope, entry) one at a time. Append each before taking the next.
 
-        Where a switch was asked for, it is made with the end of the open step, in the same record; what follows goes
-        into the new scope, unless `scope` names another. The bodies of an entry are in `transaction.bodies` with it.
-        Raises: Conflict if the switch cannot be made any more: it is not pending then.
+        A pending switch is made at the end of the open step, in the same record; what follows goes into the new scope,
+        unless `scope` names another. The bodies of a yielded entry are already in `transaction.bodies`.
+        Raises: Conflict if the switch is no longer possible; it is then no longer pending.
         """
         at = scope or self.scope
         for message in messages:
             ended, rest = transaction.numbering(at).settle(message)
-            yield from _hold(transaction, at, ended)
+            yield from _numbered(transaction, at, ended)
             if self._switch_if_due(transaction, at):
                 at = scope or transaction.switched_to
-            yield from _hold(transaction, at, transaction.numbering(at).begin(rest))
+            yield from _numbered(transaction, at, transaction.numbering(at).begin(rest))
         self._switch_if_due(transaction, at)
 
     def acknowledge(self, transaction: Transaction) -> None:
-        """The transaction is on the disk when this returns, as one record; then it is flushed if that is due.
+        """Writes the transaction to the disk as one record, and flushes if a flush is due.
 
-        Raises: CtxvcError; then nothing of it is anywhere.
+        Raises: CtxvcError; then nothing was written.
         """
         self._acknowledge(transaction)
         newest = transaction.newest
@@ -336,12 +339,12 @@ class StoredSession:
         scope: str = "",
         blocks: Sequence[str] = (),
     ) -> list[str]:
-        """Rows, groups or fields of `ctxvc.json` are as given, as one commit. On the disk when this returns.
+        """Sets rows, groups and fields of `ctxvc.json` in one commit; the change is on the disk on return.
 
-        `parts` become new blocks beside the conversation, which open no step and no turn; gives their ids. `text` is
-        more that the commit's message says.
-        Raises: Conflict if another process has changed one of them since this session last looked (`refresh`), or
-        if the new blocks would not be these `blocks`, if any are named.
+        `parts` become new blocks beside the conversation, which start no step and no turn; returns their ids. `text`
+        follows the subject in the commit's message.
+        Raises: Conflict if another process changed one of these rows or groups since this session last looked
+        (`refresh`), or if the new blocks would get other ids than `blocks`, if given.
         """
         rows, groups = tuple(rows), tuple(groups)
         seen, free = self.ledger(scope) if rows or groups else None, self.next_group
@@ -387,8 +390,8 @@ class StoredSession:
     ) -> str:
         """Records what was learned, as a commit and as a block that the model sees; returns the block's id.
 
-        The rest changes with it, as by `change`. Raises: BadInput if there is no text, Conflict, also if the note
-        would not be the expected `block`.
+        The other arguments are as for `change`.
+        Raises: BadInput if there is no text; Conflict as `change`, also if the note would get another id than `block`.
         """
         if not text.strip():
             raise BadInput("a note needs text", hint=Phrase("give-text"))
@@ -409,16 +412,16 @@ class StoredSession:
         return written
 
     def propose(self, plan: Plan) -> PendingPlan:
-        """Stores a plan for the current scope, which every process sees. Raises: as `pending_plans.put`."""
+        """Stores a pending plan for the current scope, visible to every process. Raises: as `pending_plans.put`."""
         now = self.store.now_iso()
         return pending_plans.put(self.store, self.name, self.scope, plan, base_commit=self.tip(), time=now)
 
     def drop_plans(self, ids: Collection[str], why: str, *, actor: str = "") -> tuple[str, ...]:
-        """Drops pending plans; returns the ids of those that were pending. As `pending_plans.drop`."""
+        """Drops pending plans; returns the ids of those that were pending. See `pending_plans.drop`."""
         return pending_plans.drop(self.store, self.name, ids, why, actor=actor)
 
     def redacted(self, texts: Mapping[str, str]) -> Mapping[str, str]:
-        """The texts without their secrets, as all that is recorded is."""
+        """The texts without their secrets, redacted like everything recorded."""
         if not self._redactor:
             return texts
         return {key: self._redactor.text(value) for key, value in texts.items()}
@@ -426,40 +429,41 @@ class StoredSession:
     def open_scope(
         self, name: str, text: str, *, actor: str = "agent", from_commit: str = "", with_messages: bool = False
     ) -> None:
-        """Leaves for a new scope: with a note on why, which is in both.
+        """Switches to a new scope, with a note that says why, in both scopes.
 
-        It inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a full id)
-        everything there, on top of that commit. While calls are open the switch is pending (`switching`), on the disk:
-        it is made with the end of the step, whichever process adds that.
-        Raises: BadName, BadInput, Refused (the name is taken, or a switch is asked for already), NotFound.
+        The new scope inherits what `core.scope.inherited` says; with `with_messages` everything; with `from_commit` (a
+        full id) everything in that commit, on top of it. While calls are open, the switch is pending (`switching`) and
+        on the disk: it is made when the step ends, by whichever process ends it.
+        Raises: BadName, BadInput, Refused (the name is taken, or a switch is already pending), NotFound.
         """
         self._switch(
             Switch(name=name, text=text, actor=actor, new=True, origin=from_commit, with_messages=with_messages)
         )
 
     def branch(self, name: str, text: str) -> None:
-        """A new scope beside this one, which goes on as it is, also in the middle of a step: for a helper.
+        """Creates a new scope for a helper, beside this one, which goes on unchanged; also in the middle of a step.
 
-        It begins on top of the newest complete step, with what is pinned there and no human's. Where it is done, a
-        stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name is taken).
+        It starts from the newest complete step, with what is pinned there except humans' text. The helper opens a
+        session of its own on it. Raises: BadName, BadInput, Refused (the name is taken).
         """
         requested = self._redacted(Switch(name=name, text=text, actor="agent", new=True))
         with self._beside(requested) as transaction:
             branch(transaction, self.scope, requested, self.tip())
 
     def begin_empty(self, name: str) -> None:
-        """A new scope beside this one with nothing in it, on top of the newest complete step, for a host's sub-agent.
+        """Creates an empty scope beside this one, on top of the newest complete step, for a host's sub-agent.
 
-        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, Refused for a taken name.
+        No session switches to it: the caller opens a stored session of its own on it.
+        Raises: BadName, Refused for a taken name.
         """
         with self._beside(Switch(name=name, text=name, actor="host", new=True)) as transaction:
             begin_empty(transaction, self.scope, name, self.tip())
 
     def fork(self, name: str, text: str, *, commit: str, source: str) -> None:
-        """A new scope that goes on from a commit exactly as that is, without a note, for a host's session `source`.
+        """Creates a scope that continues from a commit unchanged, without a note, for a host's session `source`.
 
-        Nobody goes there yet: a stored session of its own is opened on it. Raises: BadName, BadInput, Refused (the name
-        is taken), NotFound (the commit is of another session).
+        No session switches to it: the caller opens a stored session of its own on it.
+        Raises: BadName, BadInput, Refused (the name is taken), NotFound (the commit belongs to another session).
         """
         requested = self._redacted(Switch(name=name, text=text, actor="host", new=True, origin=commit))
         with self._beside(requested) as transaction:
@@ -468,35 +472,36 @@ class StoredSession:
     def take_over(
         self, name: str, text: str, *, commit: str, ledger: Ledger, bodies: Bodies, system: Any, tools: Any
     ) -> None:
-        """A new scope that goes on from a commit with this ledger, for an agent with its own system prompt and tools.
+        """Creates a scope on top of a commit, with this ledger, for an agent with its own system prompt and tools.
 
-        Nobody goes there yet: a stored session of its own is opened on it. Raises: as `fork`.
+        No session switches to it: the caller opens a stored session of its own on it. Raises: as `fork`.
         """
         requested = self._redacted(Switch(name=name, text=text, actor="user", new=True, origin=commit))
         with self._beside(requested) as transaction:
             take_over(transaction, requested, ledger, bodies, request_files(system, tools))
 
-    def arrive(self, from_scope: str, text: str, *, of: str, actor: str = "agent", scope: str = "") -> None:
-        """A note of what a helper brings along from `from_scope`, as a commit on top of both; nobody goes anywhere.
+    def arrive(self, from_scope: str, text: str, *, of: str, scope: str = "") -> None:
+        """Records what a helper brings back from `from_scope`: a note, in a commit with both scopes as parents.
 
-        `of` is the block of the result that told of it. The step that it is of is complete. Raises: NotFound.
+        This session stays in its scope. `of` is the block of the result that has the helper's report; its step is
+        complete. Raises: NotFound.
         """
         text = self._redactor.text(text) if self._redactor else text
         with self.writing() as transaction:
             self._state.scope(from_scope)
-            arrive(transaction, scope or self.scope, from_scope, text, actor=actor, of=of)
+            arrive(transaction, scope or self.scope, from_scope, text, of=of)
             self._record(transaction)
 
     def goto(self, name: str, text: str, *, actor: str = "agent") -> None:
-        """Comes to another scope as it was left, with a note on what one brings along. Kept as by `open_scope`.
+        """Switches to another scope as it was left, with a note on what is brought along. Pending as in `open_scope`.
 
-        A step that is open there is finished. Raises: BadInput, NotFound, Refused (one is there already, or a switch is
-        asked for already).
+        A step that is open there is finished.
+        Raises: BadInput, NotFound, Refused (this is the current scope, or a switch is already pending).
         """
         self._switch(Switch(name=name, text=text, actor=actor))
 
     def finish(self, scope: str = "") -> None:
-        """The open step is complete as it is; its missing results are marked interrupted. A switch is made with it."""
+        """Ends the open step now: missing results are marked interrupted, and a pending switch is made."""
         with self.writing() as transaction:
             at = scope or self.scope
             transaction.finish(at)
@@ -505,10 +510,10 @@ class StoredSession:
 
     @contextmanager
     def bulk(self, config: Sequence[str] = ()) -> Iterator[tuple[PackWriter, Counters]]:
-        """For many commits at once, as an import makes: a pack writer, and the session's last numbers.
+        """For writing many commits at once, as an import does: yields a pack writer and the session's last numbers.
 
-        Nothing goes through the journal: all refs move when the block is left normally, else none does. Afterwards
-        this session knows the new tips.
+        Bypasses the journal. If the block ends normally, all refs move; otherwise none does. Afterwards this session
+        knows the new tips.
         """
         with self.writing():
             self._flush()
@@ -517,10 +522,11 @@ class StoredSession:
                 yield pack, Counters(block=self._state.block, group=self._state.group)
 
     def receive(self, lines: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-        """Moves scopes to commits that another clone made: scope → its tip now, empty for a new one, and its new tip.
+        """Moves scopes to commits that another clone made; returns scope → new tip of those that moved.
 
-        Gives those that moved. A scope stays that somebody moved meanwhile, or that has an open step: next time it is
-        a line of its own. Raises: CtxvcError; then none has moved, or all have.
+        `lines` maps scope → (its tip now, empty for a new scope; its new tip). A scope stays if it was moved meanwhile
+        or has an open step; the next time, it is a line of its own.
+        Raises: CtxvcError; then either none has moved or all have.
         """
         with self.writing():
             self._flush()
@@ -538,7 +544,7 @@ class StoredSession:
             return moves
 
     def flush(self) -> None:
-        """Complete steps and verbs become commits. An open step stays in the journal.
+        """Commits complete steps and verbs. An open step stays in the journal.
 
         Raises: CtxvcError; then everything is still in the journal.
         """
@@ -580,7 +586,7 @@ class StoredSession:
 
     @contextmanager
     def _beside(self, requested: Switch) -> Iterator[Transaction]:
-        """A transaction that adds a scope on top of what is committed, recorded at the end. Raises: as `check`."""
+        """Yields a transaction that adds a scope on top of the committed state, and records it. Raises: as `check`."""
         with self.writing():
             check(self._state, self.scope, requested)
             self._flush()
@@ -595,7 +601,7 @@ class StoredSession:
         return msgspec.structs.replace(requested, name=name, text=text)
 
     def _check_request(self, requested: Switch) -> None:
-        """Raises: CtxvcError if the switch cannot be asked for."""
+        """Raises: CtxvcError if the switch cannot be requested."""
         if pending := self._asked_in(self.scope):
             raise Refused(
                 f"a switch to {pending.name!r} is already pending; it happens when this step ends",
@@ -604,7 +610,10 @@ class StoredSession:
         check(self._state, self.scope, requested)
 
     def _switch_if_due(self, transaction: Transaction, scope: str) -> bool:
-        """Adds the switch that was asked for in `scope`, if its step is over now. Raises: Conflict."""
+        """Makes the switch that is pending in `scope` if its step is now over; returns whether this session switched.
+
+        Raises: Conflict.
+        """
         pending = self._asked_in(scope)
         if pending is None or scope in transaction.left or transaction.numbering(scope).calls:
             return False
@@ -620,20 +629,20 @@ class StoredSession:
         return bool(transaction.switched_to)
 
     def _take_back(self, scope: str, pending: Switch) -> None:
-        """The switch is asked for no more. Nothing else of this operation is written."""
+        """Cancels the pending switch. Nothing else of this operation is written."""
         transaction = Transaction(self._state)
         transaction.ask(scope, "-", actor=pending.actor)
         self._write(Record(changes=tuple(transaction.changes)))
         self._pending_switch = None
 
     def _asked_in(self, scope: str) -> Switch | None:
-        """The switch that waits for the end of the scope's open step, whichever process asked for it."""
-        state = self._state.scopes.get(scope)  # a scope that this very operation begins is not there yet
+        """The switch pending at the end of the scope's open step, whichever process requested it, or None."""
+        state = self._state.scopes.get(scope)  # a scope that this same operation creates is not there yet
         change = state.asking if state else None
         return switch_asked(change) if change else None
 
     def _catch_up(self) -> None:
-        """Applies what other processes wrote, and follows one that made our switch with the end of the step."""
+        """Applies what other processes wrote, and follows our pending switch if one of them made it."""
         self._state.catch_up()
         pending = self._pending_switch
         if pending and not self._asked_in(self.scope):
@@ -642,9 +651,9 @@ class StoredSession:
                 self.scope = pending.name
 
     def _was_made(self, pending: Switch) -> bool:
-        """Whether another process has made a switch that this one asked for: its scope is there, or its arrival note.
+        """Whether another process made the switch that this one requested: its new scope, or its arrival note, exists.
 
-        It was not made if somebody came to this scope and finished the step there.
+        It was not made if someone went to this scope and finished the step there.
         """
         if pending.new or pending.name not in self._state.scopes:
             return pending.name in self._state.scopes
@@ -664,9 +673,9 @@ class StoredSession:
     def _unchanged(
         self, seen: Ledger, current: Ledger, rows: Sequence[Row], groups: Sequence[Group], free: int
     ) -> None:
-        """No writer loses another's work: what is replaced is what the caller has seen, a new number is still free.
+        """Raises: Conflict if a replaced row or group has changed since the caller looked, or a new number is taken.
 
-        `free` was the next number when the caller looked; a group of a lower one was here, and comes back by an undo.
+        `seen` was the ledger then, and `free` the next group number. A group below that existed: an undo restores it.
         """
         moved = [row.id for row in rows if seen.get(row.id) != current.get(row.id)]
         moved += [group.id for group in groups if seen.groups.get(group.id) != current.groups.get(group.id)]
@@ -685,16 +694,16 @@ class StoredSession:
 
     @contextmanager
     def _moving(self) -> Iterator[None]:
-        """Allows refs to move without a record. Other processes read the tips anew, also after a crash in here."""
+        """Lets refs move without a record. Other processes read the tips again, even after a crash inside the block."""
         self._state.rewrite(moving=True)
         yield
         self._state.reload()
         self._state.rewrite()
 
     def _acknowledge(self, transaction: Transaction) -> None:
-        """The transaction is on the disk, whole, and this session is in the scope that it switched to.
+        """Writes the whole transaction to the disk, and follows its switch.
 
-        Raises: CtxvcError; then it is nowhere.
+        Raises: CtxvcError; then nothing was written.
         """
         switched_to = transaction.switched_to
         self._write(Record(changes=tuple(transaction.changes), head="" if self._named else switched_to))
@@ -704,18 +713,18 @@ class StoredSession:
             self.scope, self._pending_switch = switched_to, None
 
     def _record(self, transaction: Transaction) -> None:
-        """Acknowledges the transaction, and flushes it. Raises: as `_acknowledge`."""
+        """Acknowledges and flushes the transaction. Raises: as `_acknowledge`."""
         self._acknowledge(transaction)
         self._flush_if_possible()
 
     def _write(self, record: Record) -> None:
-        """The record is on the disk, whole, and in our state. Raises: CtxvcError; then it is nowhere."""
+        """Writes the whole record to the disk and applies it. Raises: CtxvcError; then neither was done."""
         if not record.changes:
             return
         seq = self._state.seq + len(record.changes)
         data = encode_record(seq, record)
         if (needed := max(map(format_of, record.changes))) > self._state.format:
-            self._state.rewrite(format=needed)  # a program that does not know it must not read on
+            self._state.rewrite(format=needed)  # a program that does not know this format must not read on
         try:
             self._journal.append([data])
         except OSError as error:
@@ -730,24 +739,15 @@ class StoredSession:
         return complete > 0 and (waited or (complete >= FLUSH_STEPS and self.flush_failure is None))
 
     def _end_turn(self) -> None:
-        """Flushes now, or within a second if a flush has just been."""
+        """Flushes now; right after another flush, a timer does within a second, unless something else does before."""
         if self._is_fresh or clock.monotonic() - self._flushed >= TURN_SECONDS:
             self._flush_if_possible()
-        else:
-            self._flush_later()
-
-    def _flush_later(self) -> None:
-        """A turn ended right after a flush, as in a burst: if nothing else flushes it within a second, a timer does.
-
-        It works as any other process would, on a session of its own, so that nothing of this one is shared with its
-        thread.
-        """
-        if self._later is None:
+        elif self._later is None:
             self._later = _Flush(self.store.path, self.name)
             self._later.start()
 
     def _flush_if_possible(self) -> None:
-        """Flushes, after something was acknowledged: a failure must not pass for one of that, so it is only noted."""
+        """Flushes. The operation is acknowledged already, so a failure is stored in `flush_failure`, not raised."""
         try:
             self._flush()
         except OSError as error:
@@ -760,11 +760,11 @@ class StoredSession:
         self._journal.close()
 
     def _flush(self) -> None:
-        """Complete steps and verbs become commits, refs move, HEAD last, and the journal drops what is committed."""
+        """Commits complete steps and verbs, moves refs, HEAD last, and drops from the journal what is committed."""
         try:
             self._flush_once()
         except Conflict:
-            # A killed writer's git may have moved a ref after we read it. It is gone: we hold the lock that it held.
+            # A killed writer's git may have moved a ref after we read it. It has ended: we hold the lock that it held.
             self._state.reload()
             self._flush_once()
 
@@ -782,7 +782,10 @@ class StoredSession:
 
 
 class _Flush(threading.Timer):
-    """Flushes a session in a second, as another process would. What fails stays in the journal, for the next flush."""
+    """Flushes a session in a second, as another process would: its thread shares nothing with the open session.
+
+    If it fails, everything stays in the journal for the next flush.
+    """
 
     def __init__(self, store: Path, name: str) -> None:
         super().__init__(TURN_SECONDS, self._flush)
@@ -794,14 +797,15 @@ class _Flush(threading.Timer):
             session.flush()
 
 
-def _hold(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+def _numbered(transaction: Transaction, scope: str, entries: Iterable[Entry]) -> Iterator[tuple[str, Entry]]:
+    """Each entry with its scope, after its bodies were added to the transaction."""
     for entry in entries:
-        transaction.hold(entry.bodies)
+        transaction.add_bodies(entry.bodies)
         yield scope, entry
 
 
 def _ends_turn(entry: Entry) -> bool:
-    """The model stopped by itself: its reply called nothing."""
+    """Whether the model stopped by itself: its reply has no calls."""
     return entry.done and any(row.role == "assistant" for row in entry.rows)
 
 

@@ -1,4 +1,4 @@
-"""Changing the scope: what `scope` and `goto` do to the two scopes that they touch, as one record."""
+"""Changing the scope: the changes that `scope` and `goto` make to both scopes, as one record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctxvc.store.log.transaction import Transaction
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of scope that somebody wants. A `new` one is opened: `origin` and `with_messages` are about that."""
+    """A requested change of scope. With `new`, a scope is created; `origin` and `with_messages` are for that case."""
 
     name: str
     text: str
@@ -31,19 +31,19 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     with_messages: bool = False
 
 
-#: In the trailer of a request, what a new scope takes along.
+#: In the trailer of a request: what a new scope takes along.
 _ALL = "with-messages"
 _FROM = "from="
 
 
 def trailer(switch: Switch) -> str:
-    """The value of the trailer that asks for a switch."""
+    """The value of the trailer that requests a switch."""
     how = [_ALL] if switch.with_messages else [f"{_FROM}{switch.origin}"] if switch.origin else []
     return " ".join(["scope" if switch.new else "goto", switch.name, *how])
 
 
 def switch_asked(change: Change) -> Switch | None:
-    """The switch that a change of an open step asks for; None for one that takes it back, or makes no sense."""
+    """The switch that a change of an open step requests; None if it takes the request back or is invalid."""
     match change.trailers.get(SWITCH, "").split():
         case ["goto", name]:
             return Switch(name=name, text=change.text, actor=change.actor)
@@ -56,7 +56,7 @@ def switch_asked(change: Change) -> Switch | None:
 
 
 def check(state: SessionState, scope: str, switch: Switch) -> None:
-    """Whether the switch can be made from `scope`. Raises: BadInput, BadName, NotFound, Refused."""
+    """Checks that the switch can be made from `scope`. Raises: BadInput, BadName, NotFound, Refused."""
     if not switch.text.strip():
         raise BadInput("a change of scope needs a note on its purpose", hint=Phrase("give-text"))
     if not switch.new:
@@ -72,7 +72,7 @@ def check(state: SessionState, scope: str, switch: Switch) -> None:
 
 
 def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
-    """Adds to `transaction` what takes a writer from `scope` to the scope that it wants. No call of `scope` is open."""
+    """Adds to `transaction` the changes that move a writer from `scope`, without open calls, to the requested one."""
     transaction.finish(scope)
     if switch.new:
         _open(transaction, scope, switch)
@@ -80,16 +80,16 @@ def make_switch(transaction: Transaction, scope: str, switch: Switch) -> None:
         _go(transaction, scope, switch)
 
 
-def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, actor: str, of: str) -> None:
-    """One commit in `scope`, on top of it and of `from_scope`: what somebody brings along who worked there."""
+def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, of: str) -> None:
+    """Adds a commit in `scope`, on top of both: the note of what a helper brings back from `from_scope`."""
     transaction.finish(from_scope)
     note = scoping.arrival(from_scope, text)
-    part = scoping.note(note, actor, left=from_scope, of=of)
+    part = scoping.note(note, "agent", left=from_scope, of=of)
     first, whole = scoping.subject_and_text(note)
     transaction.verb(
         scope,
         op="note",
-        actor=actor,
+        actor="agent",
         subject=f"note: {first}",
         text=whole,
         parts=[part],
@@ -98,14 +98,14 @@ def arrive(transaction: Transaction, scope: str, from_scope: str, text: str, *, 
 
 
 def branch(transaction: Transaction, scope: str, switch: Switch, commit: str) -> None:
-    """Adds a scope on top of a commit of `scope`, which itself stays as it is: nobody goes there yet."""
+    """Adds a scope on top of a commit of `scope`, which itself stays unchanged. No session switches to it."""
     ledger = transaction.state.store.reader.ledger(commit)
     counters, inherit = scoping.first_counters(ledger), scoping.instructions(ledger)
     _begin(transaction, switch, commit, ledger, scope, counters=counters, inherit=inherit)
 
 
 def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) -> None:
-    """Adds a scope on top of a commit of `scope` that has nothing of it: no rows, and no `request/`."""
+    """Adds a scope on top of a commit of `scope` without its contents: no rows, and no `request/`."""
     ledger = transaction.state.store.reader.ledger(commit)
     transaction.begin(
         name,
@@ -120,7 +120,7 @@ def begin_empty(transaction: Transaction, scope: str, name: str, commit: str) ->
 
 
 def fork(transaction: Transaction, switch: Switch, source: str) -> None:
-    """Adds a scope that goes on from the commit `switch.origin` exactly as that is, for a host's session `source`."""
+    """Adds a scope that continues from the commit `switch.origin` unchanged, for a host's session `source`."""
     ledger = transaction.state.store.reader.ledger(switch.origin)
     meta: dict[str, object] = {}
     if ledger.meta.source:
@@ -131,9 +131,9 @@ def fork(transaction: Transaction, switch: Switch, source: str) -> None:
 def take_over(
     transaction: Transaction, switch: Switch, ledger: Ledger, bodies: Bodies, files: tuple[tuple[str, bytes], ...]
 ) -> None:
-    """Adds a scope on top of the commit `switch.origin` whose ledger is this one, with other files of `request/`.
+    """Adds a scope on top of the commit `switch.origin` with this ledger and other files in `request/`.
 
-    What of the ledger is not in the commit may wait in its scope's journal, which stays as it is.
+    Rows of the ledger that are not in that commit may be pending in its scope's journal, which stays unchanged.
     """
     before = transaction.state.store.reader.ledger(switch.origin)
     rows = [row for row in ledger.rows() if row != before.get(row.id)]
@@ -165,7 +165,7 @@ def _bodies(row: Row, bodies: Bodies) -> Iterator[Body]:
 
 
 def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
-    """The note on why is the last thing in the scope that is left; the new one begins on top of it, or of `origin`."""
+    """Ends the scope that is left with a note on why; the new scope begins on top of it, or of `origin`."""
     note = scoping.departure(switch.name, switch.text)
     part = scoping.note(note, switch.actor, to=switch.name)
     first, text = scoping.subject_and_text(note)
@@ -180,7 +180,7 @@ def _open(transaction: Transaction, scope: str, switch: Switch) -> None:
 
 
 def _rewind(transaction: Transaction, switch: Switch, part: Part, number: int) -> None:
-    """The new scope goes on from an earlier commit, with the note as the same block, so that the model knows why."""
+    """Adds a scope that continues from an earlier commit, with the note as the same block: the model sees why."""
     ledger = transaction.state.store.reader.ledger(switch.origin)
     numbering = Numbering.of(ledger, number - 1)
     rows, bodies = numbering.aside(Message(role="user", parts=(part,)))
@@ -209,8 +209,10 @@ def _begin(
     meta: Mapping[str, object] = {},
     **more: Any,
 ) -> None:
-    """Adds the scope of a switch, on top of what `origin` refers to, where the ledger is this one; it comes from
-    `parent`. `more` are further fields of `Transaction.begin`."""
+    """Adds a switch's scope on top of what `origin` refers to, where the ledger is `ledger`; its parent is `parent`.
+
+    `more` are further arguments of `Transaction.begin`.
+    """
     fields = {**_meta(ledger.meta, switch.name, parent), **meta}
     transaction.begin(
         switch.name,
@@ -226,7 +228,7 @@ def _begin(
 
 
 def _meta(origin: Meta, name: str, parent: str) -> dict[str, object]:
-    """The fields of `ctxvc.json` in which a new scope differs. No unit of a recording was imported into it."""
+    """The fields of `ctxvc.json` in which a new scope differs. It has no imported units of a recording."""
     fields: dict[str, object] = {"scope": name, "parent": parent}
     if origin.refused:
         fields["refused"] = 0
@@ -236,10 +238,10 @@ def _meta(origin: Meta, name: str, parent: str) -> dict[str, object]:
 
 
 def _go(transaction: Transaction, scope: str, switch: Switch) -> None:
-    """One commit in the scope that one comes to, on top of both; what was left open there is finished first.
+    """Adds a commit in the destination, on top of both scopes, after finishing what was left open there.
 
-    What humans said in the scope that one leaves arrives with the note, unless one goes down to a scope that began
-    there: that has its task.
+    What humans said in the scope that is left arrives with the note, unless the destination began in that scope: then
+    it has its task.
     """
     transaction.finish(switch.name)
     part = scoping.note(scoping.arrival(scope, switch.text), switch.actor, left=scope)
@@ -256,7 +258,7 @@ def _go(transaction: Transaction, scope: str, switch: Switch) -> None:
 
 
 def _began_in(transaction: Transaction, scope: str, ancestor: str) -> bool:
-    """Whether a scope was opened in another one, or in one that was."""
+    """Whether a scope descends from `ancestor` by its parents."""
     scopes = transaction.state.scopes
     seen = {scope}
     while (scope := transaction.ledger(scope).meta.parent) in scopes and scope not in seen:
@@ -267,7 +269,7 @@ def _began_in(transaction: Transaction, scope: str, ancestor: str) -> bool:
 
 
 def _spoken(transaction: Transaction, scope: str, destination: str) -> Iterator[Part]:
-    """Copies of what humans said in `scope` and the destination does not have, each with the place."""
+    """Copies of what humans said in `scope` and the destination does not have, each with its place."""
     ledger = transaction.ledger(scope)
     parent = ledger.meta.parent
     origin = transaction.ledger(parent) if parent in transaction.state.scopes else None

@@ -19,9 +19,9 @@ from ctxvc.store.log.state import SessionState
 
 
 class AdmittedEntry(NamedTuple):
-    """An entry whose rows are as they are to be recorded; fields of `ctxvc.json` to set, and trailers of the commit.
+    """An entry with its rows as they are to be recorded, fields of `ctxvc.json` to set, and trailers of the commit.
 
-    `files` and `without` are those of a `Change`.
+    `files` and `without` are as in `Change`.
     """
 
     entry: Entry
@@ -32,7 +32,7 @@ class AdmittedEntry(NamedTuple):
 
 
 class Attachment(NamedTuple):
-    """What is recorded with an entry besides its rows: fields as of an `AdmittedEntry`."""
+    """What is recorded with an entry besides its rows; the fields are as in `AdmittedEntry`."""
 
     trailers: Mapping[str, str] = {}
     files: tuple[tuple[str, bytes], ...] = ()
@@ -40,33 +40,33 @@ class Attachment(NamedTuple):
 
 
 class Transaction:
-    """An in-memory representation of a session and of the changes being made to it.
+    """A session in memory, with the changes that are being made to it.
 
-    The changes get the numbers that follow the session's newest. Until they are acknowledged nobody sees them, and
-    dropping the transaction undoes them. It is made under the session's lock and used up with it.
+    The changes get the numbers that follow the session's newest. Until they are acknowledged they are invisible to
+    others, and dropping the transaction undoes them. A transaction is made and used under the session's lock.
     """
 
     def __init__(self, state: SessionState) -> None:
         self.state = state
         self.changes: list[Change] = []
-        #: The newest entry that was appended.
+        #: The newest appended entry.
         self.newest: Entry | None = None
         #: The scope that HEAD moves to with these changes; empty if it stays.
         self.switched_to = ""
-        #: The scopes of which the switch that was asked for is among these changes.
+        #: The scopes whose pending switch is among these changes.
         self.left: set[str] = set()
-        #: Bodies that are in no commit and no record yet, by block and suffix (empty for the body itself).
+        #: (block, suffix) → bytes, of bodies in no commit and no record yet; the suffix is empty for the body itself.
         self.bodies: dict[tuple[str, str], bytes] = {}
-        #: The numbers of each scope that these changes concern, after them.
+        #: The numbering, after these changes, of each scope that they concern.
         self.numberings: dict[str, Numbering] = {}
         self._group = state.group
         self._time, self._written = state.store.now_iso(), state.store.now()
-        self._ledgers: dict[str, tuple[Ledger, int]] = {}  # and how many of the changes are in it
+        self._ledgers: dict[str, tuple[Ledger, int]] = {}  # with the number of changes applied
 
     # --- a scope as the changes so far leave it
 
     def ledger(self, scope: str) -> Ledger:
-        """Raises: BadInput if a change cannot be made."""
+        """The scope's ledger after the changes so far. Raises: BadInput if a change cannot be made."""
         ledger, applied = self._ledgers.get(scope) or (self.state.scope(scope).current, 0)
         try:
             for change in self.changes[applied:]:
@@ -83,18 +83,18 @@ class Transaction:
             state = self.state.scopes.get(scope)
             self.numberings[scope] = (state and state.numbering) or Numbering.of(self.ledger(scope), self.block)
             if state:
-                state.numbering = None  # a failure would leave it in the middle
+                state.numbering = None  # a failure could leave it half-changed
         numbering = self.numberings[scope]
         numbering.block = self.block
         return numbering
 
     @property
     def block(self) -> int:
-        """The session's newest block number, these changes included."""
+        """The session's newest block number, including these changes."""
         return max([self.state.block, *(numbering.block for numbering in self.numberings.values())])
 
     def body(self, scope: str, row: Row, suffix: str = "") -> bytes:
-        """The exact bytes of a block of the scope, or of its sibling, also of one that these changes add."""
+        """The exact bytes of a block of the scope or of its sibling file, including blocks that these changes add."""
         for change in self.changes:
             for block, of, data in change.bodies:
                 if (block, of) == (row.id, suffix):
@@ -102,14 +102,14 @@ class Transaction:
         return self.state.file(scope, row, suffix) if suffix else self.state.body(scope, row)
 
     def open(self, scope: str) -> bool:
-        """Whether a step of the scope has begun and is not complete."""
+        """Whether the scope has an incomplete step."""
         ends = [change.done for change in self.changes if change.scope == scope and change.op == "step"]
         return not ends[-1] if ends else self.state.scope(scope).open
 
     def step_ledger(self, scope: str, verbs: int = 0) -> Ledger:
-        """The ledger of the commit that the scope's open step makes, or of its newest, with the changes so far.
+        """The ledger of the commit that the open step will make, or of the newest commit, with the changes so far.
 
-        With `verbs`, so many of the verbs since the step began are in it: their commits follow.
+        The first `verbs` of the verbs made since the step began are included: their commits follow the step's.
         """
         state = self.state.scope(scope)
         ledger = state.committed if state.start is None else state.start
@@ -123,7 +123,7 @@ class Transaction:
         return len(self._parted(scope)[2])
 
     def _parted(self, scope: str) -> tuple[list[Change], list[Change], list[Change]]:
-        """The scope's changes without a commit: before its open step began, of that step, and verbs made meanwhile."""
+        """The scope's uncommitted changes: before its open step began, of that step, and verbs made meanwhile."""
         changes = [item.change for item in self.state.scope(scope).pending]
         changes += [change for change in self.changes if change.scope == scope]
         steps = [at for at, change in enumerate(changes) if change.op == "step"]
@@ -132,7 +132,7 @@ class Transaction:
         return changes[:begins], [one for one in later if one.op == "step"], [one for one in later if one.op != "step"]
 
     def place(self, scope: str) -> str:
-        """A reference to the scope's newest commit or change, for `origin` and `merge` of a later change."""
+        """A reference to the scope's newest change or commit, for `origin` and `merge` of a later change."""
         for at, change in reversed([*enumerate(self.changes, self.state.seq + 1)]):
             if change.scope == scope:
                 return f"{scope}/{at}"
@@ -142,9 +142,9 @@ class Transaction:
     # --- changes
 
     def append(self, scope: str, admitted: AdmittedEntry) -> None:
-        """Adds rows of a step. Raises: BadInput if its fields make no sense.
+        """Adds rows of a step. Raises: BadInput if a field is invalid.
 
-        The model that was named stays: a gateway replies under names of its own, by which nobody can be asked.
+        A model that is already recorded stays: a gateway replies under names of its own, which requests cannot use.
         """
         entry, meta, trailers, files, without = admitted
         last = entry.rows[-1] if entry.rows else None
@@ -179,7 +179,7 @@ class Transaction:
             self.ledger(scope)
 
     def ask(self, scope: str, value: str, *, actor: str, text: str = "") -> None:
-        """Adds to the scope's open step that a switch is asked for: `value` is the trailer `Ctxvc-Switch`."""
+        """Adds a request for a switch to the scope's open step: `value` is the trailer `Ctxvc-Switch`."""
         counters = msgspec.structs.replace(self.ledger(scope).meta.counters, block=self.block, group=self._group)
         self.changes.append(
             Change(
@@ -196,7 +196,7 @@ class Transaction:
         )
 
     def finish(self, scope: str) -> None:
-        """The scope's open step is complete as it is, its missing results marked interrupted."""
+        """Ends the scope's open step now; its missing results are marked interrupted."""
         numbering = self.numbering(scope)
         entries = numbering.interrupt(self._time)
         if not entries and self.open(scope):
@@ -219,9 +219,9 @@ class Transaction:
         text: str = "",
         merge: str = "",
     ) -> list[str]:
-        """One commit of its own: rows and groups as they are after it, and `parts` as new blocks at the current step.
+        """Adds a commit of its own; returns the ids of its new blocks.
 
-        Gives the new blocks' ids. Raises: BadInput.
+        Rows and groups are in their state after it; `parts` become new blocks at the current step. Raises: BadInput.
         """
         groups = tuple(groups)
         new_rows, bodies = self.aside(scope, parts)
@@ -265,8 +265,10 @@ class Transaction:
         without: tuple[str, ...] = (),
         files: tuple[tuple[str, bytes], ...] = (),
     ) -> None:
-        """A new scope on top of what `origin` refers to, where the ledger is `before`. `files` and `without` are those
-        of a `Change`."""
+        """Adds a new scope on top of what `origin` refers to, where the ledger is `before`.
+
+        `files` and `without` are as in `Change`.
+        """
         self._add(
             scope=scope,
             op="scope",
@@ -295,8 +297,8 @@ class Transaction:
     def _add(self, **fields: Any) -> None:
         texts = {name: visible_controls(fields.get(name, "")) for name in ("subject", "text")}
         self.changes.append(Change(**{**fields, **texts}, written=self._written))
-        self.hold(self.changes[-1].bodies)
+        self.add_bodies(self.changes[-1].bodies)
 
-    def hold(self, bodies: Iterable[Body]) -> None:
-        """Adds to `bodies`, by which an entry is admitted before it is appended."""
+    def add_bodies(self, bodies: Iterable[Body]) -> None:
+        """Adds to `bodies`, which an entry's admission reads before the entry is appended."""
         self.bodies.update(((block, suffix), data) for block, suffix, data in bodies)

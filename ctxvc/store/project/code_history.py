@@ -1,4 +1,4 @@
-"""The versions of a file in the project's own history, as git has them. Nothing of the project is run or changed."""
+"""The versions of a file in the project's git history. Nothing in the project is run or changed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from ctxvc.store.git.program import git_says, objects, of_project
 
-#: The most versions of a file that are read, and bytes of one; a larger one counts as empty.
+#: The most versions of a file that are read, and the most bytes of one; a larger one counts as empty.
 MOST_VERSIONS = 1_000
 LARGEST = 4_000_000
-#: Longer paths are left out of what a commit changed.
+#: Changed files with longer paths are left out.
 _LONGEST = 1_000
 
 
 class FileVersion(NamedTuple):
-    """A file at a commit; `commit` is empty for the folder's own. Times are in seconds since 1970.
+    """A file at a commit; `commit` is empty for the file in the folder. Times are in seconds since 1970.
 
-    `authored` stays as it is where the commit is amended or rebased, `committed` is when that was done. `name` is the
-    path from the top of the project, `text` empty if the commit has no such file.
+    `authored` survives an amend or a rebase, `committed` is the time of the last one. `name` is the path from the
+    project's root; `text` is empty if the commit does not have the file.
     """
 
     commit: str
@@ -33,7 +33,7 @@ class FileVersion(NamedTuple):
 
 
 def name_in_project(path: Path) -> str:
-    """A file's path from the top of its project; empty if it is in none."""
+    """A file's path from the root of its project; empty if it is in none."""
     prefix = git_says(path.parent, "rev-parse", "--show-prefix", "--is-inside-work-tree").split("\n")
     return f"{prefix[0]}{path.name}" if "true" in prefix[1:] else ""
 
@@ -43,9 +43,9 @@ History = list[tuple[FileVersion, bool]]
 
 
 def versions(folder: Path, history: History, since: int) -> list[FileVersion]:
-    """The versions of a `history`, oldest first; `folder` is anywhere in the project.
+    """The versions of a `history` with their texts, oldest first; `folder` is any folder in the project.
 
-    `since` is the time of the first one that matters: of those committed before it, only the last is given.
+    Of the versions committed before `since`, only the last is returned.
     """
     recent = list(takewhile(lambda entry: entry[0].committed >= since, history))
     chosen = history[: len(recent) + 1][::-1]
@@ -54,7 +54,7 @@ def versions(folder: Path, history: History, since: int) -> list[FileVersion]:
 
 
 def former_names(history: History) -> dict[str, int]:
-    """The paths that a file had before it was renamed, each with the time of the commit that renamed it."""
+    """The paths that a file had before it was renamed → the time of the commit that renamed it."""
     renames = [
         (before.name, after.committed) for (after, _), (before, _) in pairwise(history) if before.name != after.name
     ]
@@ -62,7 +62,7 @@ def former_names(history: History) -> dict[str, int]:
 
 
 def history(folder: Path, name: str, revision: str) -> History:
-    """A file's versions along first parents and renames; empty if git does not know the file at `revision`."""
+    """A file's versions along first parents and renames; empty if git does not have the file at `revision`."""
     top = git_says(folder, "rev-parse", "--show-toplevel").rstrip("\n")
     output = of_project(
         Path(top or folder), "log", "--first-parent", "--diff-merges=first-parent", "--follow", "-z",
@@ -87,7 +87,7 @@ def _seconds(text: str) -> int:
 
 
 def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
-    """The text of each of these objects; empty if there is none or it is too large."""
+    """The text of each of these objects; empty if it is missing, too large or not text."""
     names = [name if "\n" not in name else "HEAD:" for name in names]
     output = of_project(folder, "cat-file", "--batch", data="".join(f"{name}\n" for name in names).encode(
         "utf-8", "surrogateescape"
@@ -98,7 +98,7 @@ def _texts(folder: Path, names: Sequence[str]) -> Iterator[str]:
 
 
 def changed(folder: Path, commit: str) -> list[str]:
-    """The files that a commit changed against its first parent, by their paths in the project."""
+    """The files that a commit changed relative to its first parent, as paths in the project."""
     if not folder.is_dir():
         return []
     arguments = ("-r", "-z", "--root", "--no-commit-id", "--name-only", "--diff-merges=first-parent", commit)
@@ -108,7 +108,7 @@ def changed(folder: Path, commit: str) -> list[str]:
 
 
 def patch_id(folder: Path, commit: str) -> str:
-    """git's id of what a commit changes, which a rebase keeps; empty if it changes nothing or has several parents."""
+    """git's id of a commit's patch, which survives a rebase; empty if it changes nothing or has several parents."""
     if not folder.is_dir():
         return ""
     patch = of_project(folder, "diff-tree", "-p", "--root", "--no-color", commit)

@@ -33,25 +33,24 @@ FOLDER = "links"
 
 #: For this many seconds after its newest step, the current session counts as the origin of a person's commit.
 FRESH = 86_400
-#: Links are mostly made within this many seconds of the code commit, when the newest step is still the same.
+#: If a link is made within this many seconds of the code commit, as usual, the newest step is still the same.
 _SOON = 30
-#: The most commits that a link names as those which an amend or a rebase replaced by one.
+#: The most commits that a link lists as replaced by an amend or a rebase.
 _MOST_REPLACED = 100
-#: The most files that a link names; of the others it has only the number.
+#: The most files that a link lists; the rest are only counted.
 MOST_FILES = 500
 _TRIES = 3
 _HEX = re.compile(r"[0-9a-f]{4,64}")
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a code commit. `time` is the time of the commit, `files` what it changed, `more` the number of
-    others.
+    """The origin of a code commit.
 
-    `host` and `recording` identify the program's session that made the commit; they are empty if unknown, and then the
-    link only says which session of the store was current. `session` is empty if the store had nothing of that recording
-    at the time. `step` is the store's newest step at the time: a recording can be some steps behind. `patch` is git's
-    id of the change itself, empty if it has none; `replaces` are the commits of which an amend or a rebase made this
-    one.
+    `time` is the commit's time, `files` its changed files, `more` the number of those not listed. `host` and
+    `recording` identify the program's session that made the commit; if they are empty, it is unknown, and the link only
+    says which session of the store was current. `session` is empty if the store had nothing of that recording at the
+    time. `step` is the store's newest step at the time: a recording can be some steps behind. `patch` is git's id of
+    the change itself, empty if it has none; `replaces` are the commits that an amend or a rebase turned into this one.
     """
 
     format: int = FORMAT
@@ -72,10 +71,10 @@ _decoder = msgspec.json.Decoder(Link)
 
 
 def take(store: Store) -> int:
-    """Makes links of all waiting code commits; returns the number made. Concurrent calls make each link once.
+    """Makes links of all posted code commits; returns the number made. Concurrent calls make each link once.
 
-    Entries that this machine did not leave stay where they are.
-    Raises: Conflict, CtxvcError, OSError; then the entries are still waiting.
+    Posts that this machine did not leave stay where they are.
+    Raises: Conflict, CtxvcError, OSError; then all posts are still there.
     """
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         waiting = links_inbox.pending(store.path)
@@ -91,7 +90,7 @@ def take(store: Store) -> int:
 
 
 def find(store: Store, commit: str) -> list[Link]:
-    """The links of the code commits whose ids begin with `commit`: at most one for a full id."""
+    """The links of code commits whose ids begin with `commit`; at most one for a full id."""
     commit = commit.lower()
     if not _HEX.fullmatch(commit):
         return []
@@ -117,7 +116,7 @@ def at(store: Store, commit: str) -> list[Link]:
 
 
 def merge(store: Store, commit: str) -> int:
-    """Adds the links at a commit of another clone's branch; returns how many were new. Raises: Conflict, CtxvcError."""
+    """Adds the links at a commit of another clone's branch; returns the number added. Raises: Conflict, CtxvcError."""
     with locked(store.path / "ctxvc" / "lock" / "_links") as lock:
         return _write(store, lock, at(store, commit))
 
@@ -131,14 +130,14 @@ def tip(store: Store) -> str:
 
 
 def of_patch(store: Store, patch: str) -> Link | None:
-    """The newest link of a commit with this patch: one that was rebased or picked has another id."""
+    """The newest link of a commit with this patch id: a rebased or cherry-picked commit has another commit id."""
     return next((link for link in reversed(every(store)) if patch and link.patch == patch), None)
 
 
 def origin(store: Store, link: Link) -> tuple[str, str, int]:
-    """Session, scope and step of a link, as they are now; the session is empty if it is not in the store.
+    """Session, scope and step of a link as they are now; the session is empty if the store does not have it.
 
-    A recording may have come into the store after its code commit.
+    A recording may have been imported after its code commit.
     """
     session = link.session if store.tips(link.session) else ""
     if link.recording:
@@ -169,8 +168,8 @@ def steps(store: Store, tip: str) -> Iterator[Step]:
 def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
     """The step in which a code commit was made. `steps` are the scope's, at least those that ended after it.
 
-    A host's recording comes late: the step is the first that ended after the commit, or, if none has, the open one,
-    `newest`. For a person's commit, or one of a model that we run, the link has the step.
+    A host's recording arrives late: the step is the first that ended after the commit or, if none has, the open one,
+    `newest`. For a person's commit, or one of a model that we run, the link itself has the step.
     """
     if not link.recording:
         return link.step
@@ -182,7 +181,7 @@ def step_of(link: Link, steps: Iterable[Step], newest: int) -> int:
 
 
 def _link(store: Store, posted: CodeCommit) -> Link | None:
-    """None if nothing says which session made the commit."""
+    """The link of a posted commit; None if nothing shows which session made it."""
     session, scope = "", ""
     if posted.recording:
         session = store.session_of(posted.host, posted.recording)
@@ -205,7 +204,7 @@ def _link(store: Store, posted: CodeCommit) -> Link | None:
 
 
 def _changes(posted: CodeCommit) -> dict[str, Any]:
-    """The fields of a link that say what the commit is, and what it changed."""
+    """The fields of a link that describe the commit and its changes."""
     folder = Path(posted.folder)
     files = code_history.changed(folder, posted.commit)
     return {
@@ -217,9 +216,10 @@ def _changes(posted: CodeCommit) -> dict[str, Any]:
 
 
 def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | None:
-    """The link of a commit that was made of others: the newest by a host, else its own, else the newest of theirs.
+    """The link of a commit that replaces others; None if none of them has a link.
 
-    A rebase runs `post-commit`, too, so its own can be that of whoever rebased.
+    The newest made by a host counts, else the commit's own, else the newest of the replaced ones. A rebase runs
+    `post-commit` too, so its own link may name the session that rebased.
     """
     replaced = tuple(filter(links_inbox.COMMIT.fullmatch, posted.replaces.split()[:_MOST_REPLACED]))
     by_id = {link.commit: link for link in new}
@@ -233,7 +233,7 @@ def _rewritten(store: Store, posted: CodeCommit, new: Sequence[Link]) -> Link | 
 
 
 def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
-    """The newest step of a scope at a time, usually a moment ago."""
+    """The newest step of a scope at `committed`, usually a moment ago."""
     stored = StoredSession.for_reading(store, session, scope)
     if store.now() - committed <= _SOON:
         return stored.ledger().meta.counters.step
@@ -241,9 +241,9 @@ def _newest_step(store: Store, session: str, scope: str, committed: int) -> int:
 
 
 def _write(store: Store, lock: int, links: Sequence[Link]) -> int:
-    """Adds the links to the branch, in one commit. Returns the number added.
+    """Adds the links to the branch in one commit; returns the number added.
 
-    Existing ones stay as they are, but that one gets to know which commits it replaces.
+    Existing links stay unchanged, except that the commits they replace are added.
     """
     for attempt in range(_TRIES):
         new = {
@@ -295,7 +295,7 @@ def _read(store: Store, commit: str) -> Link | None:
 
 
 def _decoded(entry: pygit2.Object) -> Link | None:
-    """The link in a file; None if it is not one, or is of a newer format or another commit."""
+    """The link in a file; None if the file is not a link, has a newer format or is of another commit."""
     if not isinstance(entry, pygit2.Blob):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Code commits that a hook reported and that have no link yet: one small file each, written with hardly any imports.
+"""Code commits reported by a hook and without a link yet: one small file each, written with hardly any imports.
 
-They wait in the store until `links.take` makes links of them, usually a moment later.
+They stay in the store until `links.take` makes links of them, usually a moment later.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ FOLDER = "ctxvc/committed"
 #: The most bytes of a file here, and of HEAD.
 _MOST = 65536
 
-#: The id of a commit, of either object format of git.
+#: A commit id, of either of git's object formats.
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class CodeCommit(NamedTuple):
-    """A commit of the project. `folder` is where it was made, `time` when, in ISO 8601.
+    """A commit of the project. `folder` is where it was made, `time` its time in ISO 8601.
 
-    `host` and `recording` are the program that ran it and that program's name for its session, empty if unknown. `head`
-    is the ref of the scope that was current. `replaces` are the ids of the commits that an amend or a rebase made it
-    of, with a space between them.
+    `host` and `recording` are the program that made it and that program's name for its session, empty if unknown.
+    `head` is the ref of the current scope then. `replaces` are the ids, separated by spaces, of the commits that an
+    amend or a rebase turned into it.
     """
 
     commit: str
@@ -41,20 +41,20 @@ class CodeCommit(NamedTuple):
 
 
 def post(store: Path, commit: CodeCommit) -> None:
-    """Leaves a commit for `links.take`; it is on the disk on return. Raises: OSError."""
+    """Leaves a commit for `links.take`, on the disk on return. Raises: OSError."""
     contained.make_folder(store, FOLDER)
     name = f"{FOLDER}/{time.time_ns():020}-{secrets.token_hex(4)}"  # sorts by time
     contained.replace(store, name, json.dumps([*_fields(commit), seals.seal(store, _sealed(commit))]).encode())
 
 
 def pending(store: Path) -> list[tuple[Path, CodeCommit | None]]:
-    """The waiting commits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
+    """The posted commits, oldest first; None for a file that this machine did not leave. Raises: OSError, Refused."""
     names = [name for name in contained.names(store, FOLDER) if not name.startswith(".")]
     return [(store / FOLDER / name, _decoded(store, name)) for name in names]
 
 
 def head(store: Path) -> str:
-    """The ref of the current scope; empty if there is none."""
+    """The ref that HEAD names; empty if there is none."""
     try:
         text = contained.read(store, "HEAD", _MOST).decode("utf-8", "replace")
     except (OSError, Refused):
@@ -75,7 +75,7 @@ def _decoded(store: Path, name: str) -> CodeCommit | None:
         return None
     *fields, seal = fields_read
     commit = CodeCommit(*fields)
-    # Git is run in the folder that it names, so a foreign store's entry must not count.
+    # git is run in the folder that the entry names, so a foreign store's entry must not count.
     return commit if COMMIT.fullmatch(commit.commit) and seals.is_sealed_here(store, _sealed(commit), seal) else None
 
 
@@ -84,5 +84,5 @@ def _sealed(commit: CodeCommit) -> bytes:
 
 
 def _fields(commit: CodeCommit) -> list[str]:
-    """As on the disk, where commits that replace none have one field less."""
+    """The fields as stored; commits that replace none have one field less."""
     return [*commit] if commit.replaces else [*commit[:-1]]

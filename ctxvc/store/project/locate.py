@@ -1,4 +1,4 @@
-"""Finding a store and the project around it, without importing the code that reads stores."""
+"""Finds a store and the project around it, without importing the code that reads stores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = ".ctxvc"
 def find(start: Path) -> Path:
     """The store of the project that `start` is in: the nearest `.ctxvc` upwards, else the main worktree's.
 
-    Raises: NotFound, also for a bare clone that is not complete; Damaged without HEAD; Refused if the store is a link.
+    Raises: NotFound, also for an incomplete bare clone; Damaged without HEAD; Refused if the store is a link.
     """
     for folder in (start, *start.parents):
         if is_store(folder / FOLDER):
@@ -38,19 +38,18 @@ def is_store(path: Path) -> bool:
 
 
 def project_root(folder: Path) -> Path:
-    """The root of the project that `folder` is in, the main worktree's for a linked one; `folder` if git knows no
-    project.
+    """The root of the project that `folder` is in; for a linked worktree, that of the main one.
 
-    A submodule is a project of its own.
+    `folder` itself if it is in no git repository. A submodule is a project of its own.
     """
-    from ctxvc.store.git import program  # imports pygit2, and hooks look for a store too
+    from ctxvc.store.git import program  # imports pygit2, which hooks that look for a store should not
 
     answer = (
         program.of_project(folder, "rev-parse", "--path-format=absolute", "--git-common-dir", "--show-toplevel") or b""
     )
     common, _, top = answer.decode("utf-8", "surrogateescape").strip().partition("\n")
     if not top or not folder.resolve().is_relative_to(Path(top).resolve()):
-        return folder  # the settings name a work tree elsewhere, which is not where the project is
+        return folder  # the settings name a work tree elsewhere, where the project is not
     main = Path(common).parent
     if Path(common).name != ".git":
         return Path(top)

@@ -1,8 +1,8 @@
-"""Carrying out a purge that is decided: everything new is on the disk, and the remaining work can be repeated.
+"""Carries out a decided purge: everything new is on the disk, and the remaining work can be repeated.
 
-It is finished automatically only on the machine that decided it, which is proven by a seal whose key is in the person's
-data folder (`trust`). Elsewhere nothing of it is done until a person asks for it. In both cases every name in it is a
-name inside the store.
+It is finished automatically only on the machine that decided it, as proven by a seal whose key is in the person's data
+folder (`trust`). Elsewhere nothing is done until a person asks for it. In both cases the state may only name things
+inside the store.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 FOLDER = Path("ctxvc", "purge")
 HOOKS = Path("ctxvc", "hooks")
 
-#: Commits that remotes are known to have, kept here since their branches are deleted: name → current commit ids.
+#: name → current ids of commits that a remote is known to have; kept here because the remote branches are deleted.
 REMOTES = Path("ctxvc", "secrets", "remotes.json")
 
-#: Requests and outputs that hooks leave: a purge deletes only those that it names.
+#: Requests and outputs left by hooks: a purge deletes only those that it names.
 WAITING = ("requests", "outputs")
 
-#: Held by a running recorder.
+#: The lock file of a running recorder.
 _HELD = "recorder.lock"
 STATE = "state.json"
 
@@ -54,7 +54,7 @@ _REF = re.compile(r"refs(/(?!\.)(?:(?!\.\.|@\{)[^\x00-\x20\x7f~^:?*\[\\/])+(?<!\
 _PLAIN = r"(?!\.{1,2}(?:/|\Z))[^/\x00]+"
 _FILE = re.compile(rf"ctxvc/(journal/{_PLAIN}[~.]unreadable-{_PLAIN}|hooks/({'|'.join(WAITING)})/{_PLAIN})")
 
-#: Folders that a purge writes to or clears. None of them may be a link.
+#: Folders that a purge writes to or clears; none may be a link.
 _FOLDERS = (
     *("ctxvc", "ctxvc/journal", "ctxvc/lock", "ctxvc/cache", "ctxvc/secrets", "ctxvc/purge", "ctxvc/purge/journal"),
     RECOVERED,
@@ -65,7 +65,7 @@ _FOLDERS = (
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """The remaining work, once everything new is on the disk. All of it can be repeated.
 
-    `sums` are the SHA-256 of the staged files, by paths in the store; `seal` covers all other fields, and is empty if
+    `sums` maps the path in the store of each staged file to its SHA-256. `seal` covers all other fields; it is empty if
     the deciding machine has no data folder.
     """
 
@@ -82,11 +82,11 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
-    """A purge that waits to be finished: what it moves and removes, whether this machine decided it, and its progress.
+    """An unfinished purge: what it moves and removes, whether this machine decided it, and its progress.
 
-    `begun` says whether some of it is done already. `remaining` are folders that may still have the erased content once
+    `begun` is True if some of it is already done. `remaining` are folders that may still have the erased content after
     it is finished (`apply`). `problem` says why it can only be discarded; empty if it can be finished. The folders in
-    `checkouts` come from the machine that decided it.
+    `checkouts` were named by the machine that decided it.
     """
 
     sealed: bool
@@ -102,7 +102,7 @@ class PendingPurge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pending(path: Path) -> bool:
-    """Whether a purge of the store is decided and not finished."""
+    """Whether the store has a decided purge that is not finished."""
     return os.path.lexists(path / FOLDER / STATE)
 
 
@@ -123,28 +123,19 @@ def write(path: Path, state: Decided) -> None:
 
 
 def complete(path: Path) -> tuple[str, ...]:
-    """Finishes a purge that was killed on this machine; returns the folders that may still have the content, as
-    `apply`.
+    """Finishes a purge that was killed on this machine; returns the folders that may still have the content (`apply`).
 
     Raises: Refused, with the way out, if another machine decided it; CtxvcError.
     """
-    try:
-        _sealed(path)
-    except CtxvcError:
-        # A purge running right now needs no seal.
-        with _alone(path):
-            if not pending(path):
-                return ()
-        raise
     with _alone(path) as lock:
         if not pending(path):
-            return ()
+            return ()  # the purge was still running and is finished now: no seal needed
         _check_staged(path, _sealed(path))
         return apply(path, lock)
 
 
 def look(path: Path) -> PendingPurge:
-    """The waiting purge, untouched. Raises: NotFound if there is none, CtxvcError."""
+    """Describes the unfinished purge without changing it. Raises: NotFound if there is none, CtxvcError."""
     _examine(path)
     try:
         state = _read(path)
@@ -159,7 +150,7 @@ def finish(path: Path) -> PendingPurge:
     """Finishes the purge for a person, whichever machine decided it; returns what was done.
 
     If it was decided elsewhere, no folder outside the store is touched, whatever it names. Repeated after a kill, it
-    goes on. Raises: NotFound if none waits; Refused if it names anything outside the store; CtxvcError.
+    continues. Raises: NotFound if there is none; Refused if it names anything outside the store; CtxvcError.
     """
     _examine(path)
     with _alone(path) as lock:
@@ -174,7 +165,7 @@ def finish(path: Path) -> PendingPurge:
 def discard(path: Path) -> None:
     """Discards the purge for a person: the store stays the old one, with the content that was to be erased.
 
-    Raises: NotFound if none waits; Refused if some of it is done already.
+    Raises: NotFound if there is none; Refused if some of it is already done.
     """
     _examine(path)
     with _alone(path):
@@ -192,8 +183,8 @@ def discard(path: Path) -> None:
 def apply(path: Path, lock: int) -> tuple[str, ...]:
     """Does the decided work. The caller holds all locks and has established that it may be done.
 
-    Returns the folders that may still have the content: checkouts that could not be removed, and those that the store
-    has lost track of. Raises: Refused, before any change, if it names anything outside the store; CtxvcError.
+    Returns the folders that may still have the content: checkouts that could not be removed, and checkouts that the
+    store has lost track of. Raises: Refused, before any change, if it names anything outside the store; CtxvcError.
     """
     folder = path / FOLDER
     state = _read(path)
@@ -213,11 +204,11 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
     remaining = worktrees.lost(path)
     for checked_out in state.checkouts:
         worktree = worktrees.at(path, Path(checked_out))
-        if not worktrees.remove(path, Path(checked_out)):  # only those that ctxvc made here, whatever the list says
+        if not worktrees.remove(path, Path(checked_out)):  # only checkouts that ctxvc made here, whatever the list says
             remaining.append(checked_out)
         elif worktree is not None:  # so that a repetition after a kill need not find it
             contained.remove_tree(path, f"{worktrees.FOLDER}/{worktree.name}")
-    # Everything else of hooks is derived from stored content or transcripts, and will be made again.
+    # Everything else of hooks is derived from stored content or transcripts, and is made again when needed.
     hooks = [f"{HOOKS}/{hook.name}" for hook in (path / HOOKS).glob("*") if hook.name not in (*WAITING, _HELD)]
     remaining += _erase_tables(path)
     for name in ("worktrees", "logs", "ctxvc/cache", RECOVERED, "objects/info", "checkout", *hooks):
@@ -235,9 +226,9 @@ def apply(path: Path, lock: int) -> tuple[str, ...]:
 
 
 def _erase_tables(path: Path) -> list[str]:
-    """Removes the store's files from where its table is; returns the places that may still have some.
+    """Removes the store's files from all places of its table; returns the places that may still have some.
 
-    Whoever writes there has the folder's lock, and reads the refs anew once it has it.
+    Every writer there holds the folder's lock, and reads the refs again after taking it.
     """
     name = identity.store_id(path)
     remaining = []
@@ -259,7 +250,7 @@ def _erase_tables(path: Path) -> list[str]:
 
 
 def _only(objects: Path, pack: str) -> None:
-    """Deletes all packs but one."""
+    """Deletes all packs except one, and all loose objects."""
     if not (objects / "pack" / f"{pack}.pack").exists():
         raise CtxvcError(f"the pack of the purge, {pack}, is missing", hint="restore the store from a copy")
     for file in list((objects / "pack").iterdir()):
@@ -287,21 +278,19 @@ def _remove_state(path: Path) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
-    """Keeps every ctxvc process from writing to the store: holds all sessions' locks, then the store's. Yields that
-    one."""
+    """Keeps every ctxvc process from writing: holds all sessions' locks, then the store's. Yields the store's lock."""
     _check_folders(path)
-    locks = [lock_file for lock_file in (path / "ctxvc" / "lock").glob("[!.]*") if not lock_file.is_symlink()]
-    with ExitStack() as locks_held:
-        for lock_file in sorted(locks):
-            locks_held.enter_context(locked(lock_file))
-        yield locks_held.enter_context(locked(path / "ctxvc" / "store.lock"))
+    with ExitStack() as locks:
+        for file in sorted((path / "ctxvc" / "lock").glob("[!.]*")):
+            if not file.is_symlink():
+                locks.enter_context(locked(file))
+        yield locks.enter_context(locked(path / "ctxvc" / "store.lock"))
 
 
 def _examine(path: Path) -> None:
-    """Raises: NotFound if no purge waits; CtxvcError if git may not be started on the store or something in it leads
-    out.
+    """Checks the store, which was not checked yet because it is not open.
 
-    The store has not been opened yet, which would check this.
+    Raises: NotFound if no purge is pending; CtxvcError if git must not run on the store or something in it leads out.
     """
     if not pending(path):
         raise NotFound(f"{path} has no unfinished purge", hint=Phrase("purge-none"))
@@ -310,7 +299,7 @@ def _examine(path: Path) -> None:
 
 
 def _sealed(path: Path) -> Decided:
-    """The purge decided by this machine. Raises: Refused if another one did or it cannot be known; Damaged."""
+    """The purge, if this machine decided it. Raises: Refused if it did not or that is unknown; Damaged."""
     hint = Phrase("purge-waits")
     try:
         state = _read(path)
@@ -359,7 +348,7 @@ def _write(path: Path, state: Decided) -> None:
 
 
 def _read(path: Path) -> Decided:
-    """The decided purge, all of its names plain ones in the store. Raises: Refused, Damaged."""
+    """The decided purge; every name in it is a plain one in the store. Raises: Refused, Damaged."""
     _check_folders(path)
     data = identity.read_plain(path / FOLDER / STATE, LARGEST)
     try:
@@ -377,7 +366,7 @@ def _read(path: Path) -> Decided:
 
 
 def _strange(state: Decided) -> Iterator[str]:
-    """Names that no purge of ours writes."""
+    """Names in the state that no purge of ours writes."""
     if not _PACK.fullmatch(state.pack):
         yield f"the pack {state.pack!r}"
     for ref, tip in state.refs.items():
@@ -403,8 +392,8 @@ def _check_folders(path: Path) -> None:
 
 
 def _check_staged(path: Path, state: Decided) -> None:
-    """Raises: Refused if a staged file differs from the decided one, or an object that a ref reaches would be lost."""
-    # A missing journal has been moved into place already.
+    """Raises: Refused if a staged file was changed since the decision, or a ref would lose its target."""
+    # A journal that is missing has already been moved into place.
     staged = [name for name in state.sums if name.startswith("objects/") or os.path.lexists(path / name)]
     for name in staged:
         if not (path / name).is_file() or _sum(path / name) != state.sums[name]:
@@ -427,7 +416,7 @@ def _check_staged(path: Path, state: Decided) -> None:
 
 
 def _is_begun(path: Path, state: Decided) -> bool:
-    """Whether some of it is done: journals come first, then all refs at once."""
+    """Whether some of it is done: journals are moved first, then all refs at once."""
     if any(not os.path.lexists(path / FOLDER / "journal" / name) for name in state.journals):
         return True
     listed = program.run(path, "for-each-ref", "--format=%(refname) %(objectname)").decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""A purge that another clone made, as its record tells of it: old → new ids, and never what was erased.
+"""A purge made by another clone, known by its record: old → new ids, never the erased content.
 
-This store has the old bodies, and gets the new ones with the other clone's history: what was erased is the difference.
-So the same texts are erased here, also from what only this store has.
+This store has the old bodies, and gets the new ones with the other clone's history: the difference is what was erased.
+The same texts are then erased here, also from content that only this store has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LARGEST = 256 << 20
 
 
 class PurgeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Old → new ids of blobs and commits, over all purges up to `commit`; all empty for none."""
+    """Old → new ids of blobs and commits, over all purges up to `commit`; all empty without a purge."""
 
     commit: str = ""
     blobs: dict[str, str] = {}
@@ -38,7 +38,7 @@ class PurgeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def erased(self) -> frozenset[str]:
-        """The ids that no store is to have any more."""
+        """The ids that no store should have any more."""
         return frozenset((*self.blobs, *self.commits))
 
 
@@ -49,14 +49,14 @@ class _Map(msgspec.Struct):
 
 
 def own(store: Store) -> PurgeRecord:
-    """The record of this store. Raises: Damaged."""
+    """The record of this store; an empty one without a purge. Raises: Damaged."""
     if REF not in store.repository.references:
         return PurgeRecord()
     return record_at(store, str(store.repository.references[REF].target))
 
 
 def record_at(store: Store, commit: str) -> PurgeRecord:
-    """The record at a commit, which may come from anybody. Raises: Damaged if it is none."""
+    """The record at a commit, which may come from anyone. Raises: Damaged if it is not a valid record."""
     try:
         tree = store.reader.tree(commit)
         file = tree[MAP]
@@ -72,12 +72,12 @@ def record_at(store: Store, commit: str) -> PurgeRecord:
 
 
 def present(store: Store, record: PurgeRecord) -> list[str]:
-    """The ids of what the record erases and this store has."""
+    """The ids of the objects that the record erases and this store still has."""
     return [name for name in record.erased if name in store.repository]
 
 
 def includes(store: Store, newer: str, older: str) -> bool:
-    """Whether the record at a commit has all of the record at another."""
+    """Whether the record at commit `newer` includes the one at `older`."""
     if not older or newer == older:
         return True
     if not newer or newer not in store.repository or older not in store.repository:
@@ -86,7 +86,7 @@ def includes(store: Store, newer: str, older: str) -> bool:
 
 
 def write(store: Store, record: PurgeRecord, parents: Iterable[str], subject: str) -> str:
-    """The commit of a record on top of others; no ref leads to it yet."""
+    """Writes a record as a commit on top of others; returns its id. No ref points to it yet."""
     raw = Raw(store.repository)
     content = {"format": 1, "blobs": record.blobs, "commits": record.commits}
     blob = raw.write("blob", msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
@@ -96,7 +96,7 @@ def write(store: Store, record: PurgeRecord, parents: Iterable[str], subject: st
 
 
 def erased_texts(old: bytes, new: bytes) -> list[tuple[bytes, bytes]]:
-    """What was replaced in a body, each with its mark; empty if that cannot be told from the two."""
+    """The texts that were replaced in a body, each with its mark; empty if the difference does not show them."""
     pairs: dict[bytes, bytes] = {}
     place = at = 0
     for match in redact.MARK.finditer(new):
@@ -121,9 +121,9 @@ def erased_texts(old: bytes, new: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def erased_beside_bodies(store: Store, record: PurgeRecord) -> dict[bytes, bytes]:
-    """What was replaced in files that are no bodies (system prompts, tools, rows) and in messages: text → mark.
+    """text → mark, of what was replaced outside of bodies: in messages, system prompts, tools and rows.
 
-    From the commits that this store has both of, the old and the new one.
+    Derived from the commits of which this store has both the old and the new one.
     """
     objects = Objects(store.repository)
     texts: dict[bytes, bytes] = {}
@@ -141,7 +141,7 @@ def erased_beside_bodies(store: Store, record: PurgeRecord) -> dict[bytes, bytes
                 if pair not in seen and not change.path.startswith(("/blocks/", "/archive/")):
                     seen.add(pair)
                     texts.update(_erased_in_lines(*map(objects.blob, pair)))
-        except Unreadable:  # not a history of ours: nothing can be told from it
+        except Unreadable:  # not one of our histories: it shows nothing
             continue
     return texts
 
@@ -152,12 +152,12 @@ def _erased_in_lines(old: bytes, new: bytes) -> Iterator[tuple[bytes, bytes]]:
             continue
         if texts := erased_texts(before, after):
             yield from texts
-        else:  # a row: its sums differ too
+        else:  # a row: its checksums differ too
             yield from _erased_in_value(wire.parsed(before, dict), wire.parsed(after, dict))
 
 
 def _erased_in_value(old: Any, new: Any) -> Iterator[tuple[bytes, bytes]]:
-    """What was replaced in the strings of a JSON value."""
+    """The texts replaced in the strings of a JSON value, each with its mark."""
     match old, new:
         case str(), str():
             yield from erased_texts(display.encode(old), display.encode(new))
@@ -170,7 +170,7 @@ def _erased_in_value(old: Any, new: Any) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _decoded(text: bytes) -> bytes:
-    """A part of a JSON string as the text that it stands for; any other text as it is."""
+    """A part of a JSON string, unescaped; any other text unchanged."""
     if b"\\" not in text:
         return text
     try:

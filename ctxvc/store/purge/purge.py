@@ -1,9 +1,9 @@
-"""Erasing content from a whole store: from every commit, pack, journal and cache.
+"""Erases content from a whole store: from every commit, pack, journal and cache.
 
 First the content is located and reported (`survey`), and nothing changes. Then all replacements are written beside the
 present files, each new object is searched, and the purge is recorded as decided (`ctxvc/purge/state.json`). From then
-on, opening the store completes it. Killed before that, the store is the old one; killed after, the new one. At the end
-every other object and every file is searched.
+on, opening the store completes it. If the process is killed before that, the store is the old one; after it, the new
+one. At the end every other object and every file is searched.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.log import aside
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
-from ctxvc.store.purge import exposure, search
+from ctxvc.store.purge import search
 from ctxvc.store.purge.apply import REF, Decided
 from ctxvc.store.purge.carried import PurgeRecord, erased_beside_bodies, erased_texts, includes, own, write
-from ctxvc.store.purge.exposure import Report, copies
 from ctxvc.store.purge.rewrite import Raw, Rewriter, commits_of, files, journal_of, journal_rewritten, links
 from ctxvc.store.purge.scrub import KIND, Scrub, emptied
+from ctxvc.store.purge.search import Report
 from ctxvc.store.read import address as addresses
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained
 from ctxvc.store.upkeep import gc, leftovers
 
-#: Shorter texts, in bytes, are not searched for: they would match everywhere.
+#: Texts with fewer bytes are not searched for: they would match everywhere.
 SHORTEST = 4
-#: The beginning of texts that hooks hand to a model, and that a host then records as its own.
+#: The start of texts that hooks give a model, and that a host then records as its own.
 _HANDED = b"[ctxvc] "
 
 #: The text of a purged block is searched for elsewhere too if it has at least this many bytes.
@@ -55,9 +55,9 @@ TELLING = 16
 
 
 class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules know them.
+    """The content to erase: blocks by their addresses in a session, texts, and secrets as the rules detect them.
 
-    Or what another clone has erased: `carried` is its record, and its history is among our objects by then.
+    Or what another clone has erased: `carried` is its record, whose history is already among our objects.
     """
 
     session: str = ""
@@ -67,12 +67,12 @@ class PurgeRequest(msgspec.Struct, frozen=True, kw_only=True):
     carried: PurgeRecord = PurgeRecord()
 
 
-#: Told what is done now, and how far it is: an amount, and of how many in all, 0 if unknown.
+#: Called with the current activity, the amount done, and the total (0: unknown).
 Progress = Callable[[str, int, int], None]
 
 
 class _Prepared(msgspec.Struct):
-    """A scrub and its sources. `rows` are those that have some of the content, by id and checksum."""
+    """A scrub and its sources. `rows` are the rows with some of the content, as (id, checksum)."""
 
     scrub: Scrub
     rows: frozenset[tuple[str, str]]
@@ -84,12 +84,11 @@ class _Prepared(msgspec.Struct):
 def survey(
     store: Store, request: PurgeRequest, transcripts: Sequence[Path] = (), progress: Progress = lambda *_: None
 ) -> Report:
-    """What a purge would do. Changes nothing, except that complete steps are flushed.
+    """Reports what a purge would do. Changes nothing, except that complete steps are flushed.
 
     `transcripts` are files outside the store that may have the content too; reading them takes at most
-    `copies.SECONDS`.
-    Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout was changed;
-    Damaged.
+    `search.SECONDS`. Raises: NotFound if there is nothing to erase, or no such block; BadInput; Refused if a checkout
+    was changed; Damaged.
     """
     gc.flush(store)
     with _alone(store):
@@ -101,7 +100,7 @@ def survey(
 def purge(
     store: Store, request: PurgeRequest, transcripts: Sequence[Path] = (), progress: Progress = lambda *_: None
 ) -> Report:
-    """Erases the content and proves it by searching every object and file. The store must be opened anew afterwards.
+    """Erases the content and verifies that by searching every object and file. Open the store again afterwards.
 
     Raises: as `survey`; Refused, before any change, if some of the content could not be removed; CtxvcError if some of
     it is still found.
@@ -127,8 +126,7 @@ def purge(
 
 @contextmanager
 def _alone(store: Store) -> Iterator[int]:
-    """Keeps every ctxvc process from writing to the store: holds all sessions' locks, then the store's. Yields that
-    one."""
+    """Keeps every ctxvc process from writing: holds all sessions' locks, then the store's. Yields the store's lock."""
     with ExitStack() as locks:
         names = store.sessions()
         for name in names:
@@ -216,11 +214,10 @@ def _carried(
     marks: dict[bytes, bytes],
     bodies_erased: dict[str, bytes],
 ) -> int:
-    """The number of our bodies that another clone's record erases.
+    """Counts the bodies of this store that another clone's record erases.
 
-    The texts that it erased are added to `marks`, the sums of whole bodies to `bodies_erased`.
-
-    A replacement that is more than marks in a body is not taken: the body goes as a whole, under a mark of no text.
+    Adds the texts erased there to `marks`, and the sums of whole bodies to `bodies_erased`. If a replacement changes a
+    body by more than marks, the whole body is erased, under a mark that stands for no text.
     """
     raw, count = Raw(store.repository), 0
     elsewhere = erased_beside_bodies(store, record)
@@ -249,21 +246,18 @@ def _blocks(store: Store, request: PurgeRequest) -> Iterator[tuple[Row, bytes]]:
         address = addresses.parse(text)
         if address is None or address.id.startswith("G"):
             raise BadInput(f"{text!r} is not a block", hint=Phrase("purge-block"))
-        stored = StoredSession.open(store, request.session)
-        try:
-            resolved = addresses.find(stored, address)
-            assert resolved.row is not None
-            yield resolved.row, resolved.snapshot.bodies.body(resolved.row)
-            for suffix in resolved.row.files:
-                data = resolved.snapshot.bodies.file(resolved.row, suffix)
-                digest = hashlib.sha256(data).hexdigest()
-                yield msgspec.structs.replace(resolved.row, sha256=digest, ext=suffix.rpartition(".")[2]), data
-        finally:
-            stored.leave()
+        resolved = addresses.find(StoredSession.for_reading(store, request.session), address)
+        row, bodies = resolved.row, resolved.snapshot.bodies
+        assert row is not None
+        yield row, bodies.body(row)
+        for suffix in row.files:
+            data = bodies.file(row, suffix)
+            digest = hashlib.sha256(data).hexdigest()
+            yield msgspec.structs.replace(row, sha256=digest, ext=suffix.rpartition(".")[2]), data
 
 
 def _rows(raw: Raw, bodies: Sequence[tuple[str, bytes | _Data]]) -> list[Row]:
-    """All rows in history, once for each version."""
+    """All rows in history, each version once."""
     lines: dict[bytes, str] = {}
     for path, blob in bodies:
         if path.startswith("ledger/") and path != fmt.GROUPS:
@@ -279,7 +273,7 @@ def _with_bodies(
     whole: Mapping[str, bytes],
     progress: Progress,
 ) -> Scrub:
-    """The scrub with all bodies that change."""
+    """The scrub with all bodies that change and their replacements."""
     dashboards = {row.sha256 for row in rows if row.kind == "dashboard"}
     clients = {row.sha256 for row in rows if row.origin == "client"}
     bodies: dict[bytes, bytes] = {}
@@ -298,7 +292,7 @@ def _with_bodies(
             bodies[_id(blob)] = new
         if ext == "json" and b'"file":' in data:
             listing.append((_id(blob), data))
-    for name, data in listing:  # bodies that name siblings by their checksums
+    for name, data in listing:  # bodies that name sibling files by their checksums
         new = secrets.renamed(bodies.get(name, data), sums)
         if new != data:
             bodies[name] = sums[hashlib.sha256(data).hexdigest()] = new
@@ -315,7 +309,7 @@ def _with_labels(scrub: Scrub, rows: Sequence[Row]) -> Scrub:
 
 
 def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
-    """The old and new forms of a label, including those in stubs."""
+    """Old → new forms of a row's label, including those in stubs."""
     if old.label == new.label:
         return
     for prefix in ("", display.one_line(f"{old.tool}:", 60)):
@@ -326,7 +320,7 @@ def _labels(old: Row, new: Row) -> Iterator[tuple[bytes, bytes]]:
 
 
 class _Data(bytes):
-    """A body in a journal, which is not an object yet."""
+    """A body in a journal, not yet an object."""
 
 
 def _bytes(raw: Raw, blob: bytes | _Data) -> bytes:
@@ -338,7 +332,7 @@ def _id(blob: bytes | _Data) -> bytes:
 
 
 def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
-    """The bodies in the journals, at their future paths."""
+    """The bodies in the journals, with their future paths."""
     for name in store.sessions():
         for _, record in journal_of(store.journal_path(name))[1]:
             for change in record.changes:
@@ -349,11 +343,11 @@ def _waiting(store: Store) -> Iterator[tuple[str, bytes]]:
 
 
 def _tips(store: Store) -> dict[str, str]:
-    """ref → commit, without foreign refs, symbolic ones, and the purge's own list."""
+    """ref → commit, without remote refs, symbolic refs, and the list of purges itself."""
     tips = {}
     for reference in store.repository.references.iterator():
         name = reference.name
-        if name.startswith(exposure.REMOTES) or name == REF or isinstance(reference.target, str):
+        if name.startswith(search.REMOTES) or name == REF or isinstance(reference.target, str):
             continue
         tips[name] = str(reference.peel(pygit2.Commit).id)
     return tips
@@ -363,19 +357,19 @@ def _tips(store: Store) -> dict[str, str]:
 
 
 def _clear_the_way(objects: Path) -> None:
-    """Deletes files in the places where git will make folders for new objects. No such file is an object of git's."""
+    """Deletes files in the places where git creates folders for new objects. git keeps no objects in such files."""
     for file in objects.glob("[0-9a-f][0-9a-f]"):
         if not file.is_dir():
             file.unlink()
 
 
 def _rewriter(store: Store, prepared: _Prepared, progress: Progress, *, dry: bool = False) -> Rewriter:
-    """All of history, rewritten: the new objects are beside the old ones, and no ref points to them yet."""
-    # These objects are not synced one by one: the pack made of them will be.
+    """Rewrites all of history: the new objects lie beside the old ones, and no ref points to them yet."""
+    # Not synced one by one: the pack made from these objects will be.
     pygit2.option(pygit2.enums.Option.ENABLE_FSYNC_GITDIR, False)
     try:
         rewriter = Rewriter(Raw(program._open(store.path, trusted=True), dry=dry), prepared.scrub)
-        # Plans name commits of scopes, which are known by then.
+        # Last, since plans name commits of scopes, whose replacements must be known.
         plans = {ref: tip for ref, tip in prepared.tips.items() if not ref.startswith(HEADS)}
         scopes = [tip for ref, tip in prepared.tips.items() if ref.startswith(HEADS)]
         first = commits_of(store.path, scopes)
@@ -390,7 +384,7 @@ def _rewriter(store: Store, prepared: _Prepared, progress: Progress, *, dry: boo
 def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report, lock: int) -> frozenset[str]:
     """Writes everything new to the disk; the store stays the old one until the very last line.
 
-    Returns the ids of all objects that will remain, which have been searched. Raises: Refused.
+    Returns the ids of all objects that will remain; they have been searched. Raises: Refused.
     """
     folder = store.path / purge_apply.FOLDER
     shutil.rmtree(folder, ignore_errors=True)
@@ -404,7 +398,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
         if path.exists():
             durable.replace(folder / "journal" / name, journal_rewritten(path, prepared.scrub, commits))
             journals.append(name)
-    tracking = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(exposure.REMOTES)]
+    tracking = [ref.name for ref in store.repository.references.iterator() if ref.name.startswith(search.REMOTES)]
     arguments = (
         "pack-objects",
         "--quiet",
@@ -437,7 +431,7 @@ def _stage(store: Store, prepared: _Prepared, rewriter: Rewriter, report: Report
             name: sorted(
                 {commits[tip] for tip in tips if tip in commits} | {tip for tip in tips if tip in wanted_names}
             )
-            for name, tips in exposure.tracked(store).items()
+            for name, tips in search.tracked(store).items()
         },
     )
     purge_apply.write(store.path, state)
@@ -454,7 +448,7 @@ def _refusal(places: Sequence[str]) -> Refused:
 
 
 def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator[str]:
-    """The places of objects that these commits reach, for a person."""
+    """For a person: the path and commit of each of these objects, as reached from `tips`."""
     objects = Objects(store.repository)
     ids = frozenset(map(bytes.fromhex, names))
     commits = commits_of(store.path, tips) if names else []
@@ -465,12 +459,12 @@ def _places(store: Store, tips: Iterable[str], names: Sequence[str]) -> Iterator
 
 
 def _target(store: Store, ref: str) -> str:
-    """The target of a ref: the tag itself for an annotated tag."""
+    """A ref's target; for an annotated tag, the tag itself."""
     return str(store.repository.references[ref].target) if ref in store.repository.references else ""
 
 
 def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
-    """Files to delete if they have some of the content: unreadable records, and requests and outputs left by hooks."""
+    """Files to delete because they have some of the content: unreadable records, requests and outputs left by hooks."""
     sessions = store.sessions()
     for pattern in ("journal/*", *(f"hooks/{name}/*" for name in purge_apply.WAITING)):
         for entry in (store.path / "ctxvc").glob(pattern):
@@ -480,9 +474,9 @@ def _aside(store: Store, scrub: Scrub) -> Iterator[str]:
 
 
 def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str], carried: PurgeRecord) -> str:
-    """A commit that records the replacements of blobs and commits, on top of those of earlier purges.
+    """Writes the commit that records the replacements of blobs and commits; returns its id.
 
-    It is another clone's own record where that has all of it.
+    Its parents are the earlier records. If the other clone's record already has everything, returns that commit.
     """
     blobs = {old.hex(): str(pygit2.hash(new)) for old, new in scrub.bodies.items()}
     before = own(store)
@@ -497,21 +491,20 @@ def _noted(store: Store, scrub: Scrub, commits: Mapping[str, str], carried: Purg
 
 
 def adopt(store: Store, carried: PurgeRecord) -> None:
-    """Takes over another clone's record of what this store has nothing of. Raises: Conflict, CtxvcError."""
+    """Takes over another clone's record of erased content that this store has none of. Raises: Conflict, CtxvcError."""
     with _alone(store) as lock:
         before = own(store)
         after = carried.commit
         if not includes(store, carried.commit, before.commit):
-            record = PurgeRecord(
-                blobs={**carried.blobs, **before.blobs}, commits={**carried.commits, **before.commits}
-            )  # fmt: skip
+            blobs, commits = {**carried.blobs, **before.blobs}, {**carried.commits, **before.commits}
+            record = PurgeRecord(blobs=blobs, commits=commits)
             after = write(store, record, [before.commit, carried.commit], "purges of two clones")
         data = f"update {REF} {after} {before.commit or '0' * 40}\n".encode()
         program.run(store.path, "update-ref", "--stdin", data=data, inherit=(lock,))
 
 
 def _then(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
-    """The replacements by two purges in sequence, as one mapping."""
+    """The replacements of two successive purges as one mapping."""
     return {**{old: second.get(new, new) for old, new in first.items()}, **second}
 
 
@@ -524,11 +517,11 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
         raise NotFound("none of it is in the store", hint=Phrase("purge-search"))
     return Report(
         kinds=prepared.kinds,
-        seen=tuple(exposure.seen(store, prepared.tips, prepared.rows, rewriter)),
+        seen=tuple(search.seen(store, prepared.tips, prepared.rows, rewriter)),
         bodies=len(scrub.bodies),
         commits=len(rewriter.commits),
-        remotes=tuple(exposure.remotes(store, rewriter)),
-        checkouts=tuple(exposure.checkouts(store)),
+        remotes=tuple(search.remotes(store, rewriter)),
+        checkouts=tuple(search.checkouts(store)),
         remaining=tuple(worktrees.lost(store.path)),
         forms=encodings.FORMS,
         short=sum(len(word) < encodings.SHORTEST for word in scrub.marks),
@@ -537,5 +530,5 @@ def _report(store: Store, prepared: _Prepared, rewriter: Rewriter, *, done: bool
 
 
 def _with_copies(report: Report, prepared: _Prepared, transcripts: Sequence[Path]) -> Report:
-    """The report with the copies outside the store, searched once the store may be used again."""
-    return msgspec.structs.replace(report, copies=tuple(copies(prepared.scrub, transcripts)))
+    """The report with the copies outside the store; they are searched after the store's locks are released."""
+    return msgspec.structs.replace(report, copies=tuple(search.copies(prepared.scrub, transcripts)))

@@ -1,6 +1,6 @@
-"""History without some content: only the trees and commits that must change are rewritten, each once.
+"""Rewrites history without some content: only the trees and commits that must change, each once.
 
-A new commit depends only on the old one and the content to erase: rewriting it anywhere gives the same ids.
+A new commit depends only on the old one and the content to erase: every rewrite gives the same ids.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {
 
 
 class Raw:
-    """Objects as bytes, in and out. With `dry` nothing is written: new objects only get their id."""
+    """Reads and writes git objects as bytes. With `dry` nothing is written: new objects only get their id."""
 
     def __init__(self, repository: pygit2.Repository, *, dry: bool = False) -> None:
         self._odb = repository.odb
@@ -58,23 +58,23 @@ class Raw:
         return self._odb.write(_KINDS[kind], data).raw
 
     def own_commit(self, tree: bytes, parents: Iterable[str], time: int, message: str) -> str:
-        """The full id of a commit that ctxvc makes by itself."""
+        """The full id of a new commit made by ctxvc itself."""
         who = f"ctxvc <ctxvc@ctxvc> {time} +0000"
         head = [f"tree {tree.hex()}", *(f"parent {parent}" for parent in parents), f"author {who}", f"committer {who}"]
         return self.write("commit", ("\n".join(head) + "\n\n" + message).encode()).hex()
 
     def entries(self, id: bytes) -> list[tuple[bytes, bytes, bytes]]:
-        """Mode, name and id of each entry of a folder."""
+        """Mode, name and id of each entry of a tree."""
         return _ENTRY.findall(self.read(id))
 
 
 def names(tree: bytes) -> list[bytes]:
-    """The names of the entries of a folder."""
+    """The names of a tree's entries."""
     return [name for _, name, _ in _ENTRY.findall(tree)]
 
 
 def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Path and id of each file below the trees; a file in several places is listed once."""
+    """Path and id of each file below the trees; a blob at several paths is listed once."""
     seen: set[bytes] = set()
     stack = [(root, "") for root in roots]
     while stack:
@@ -92,7 +92,7 @@ def files(raw: Raw, roots: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 class Rewriter:
-    """Maps old objects to new ones. `trees`, `blobs` and `commits` are old → new ids of those that changed."""
+    """Maps old objects to new ones. `commits` and `roots` have only those that changed."""
 
     def __init__(self, raw: Raw, scrub: Scrub) -> None:
         self._raw = raw
@@ -100,10 +100,10 @@ class Rewriter:
         self._memo: dict[tuple[bytes, str], bytes] = {}
         self._rows: dict[bytes, bytes] = {}
         self.commits: dict[bytes, bytes] = {}
-        self.roots: dict[bytes, bytes] = {}  # commit → its new tree, if that differs
+        self.roots: dict[bytes, bytes] = {}  # commit → its new tree, if that changed
 
     def all(self, ids: list[bytes], progress: Callable[[int], None] = lambda _: None) -> None:
-        """Rewrites commits, parents before children; `progress` is told how many are done."""
+        """Rewrites commits, parents before children; `progress` is called with the number done."""
         raw_commits = {commit: self._raw.read(commit) for commit in ids}
         children: dict[bytes, list[bytes]] = {}
         for number, commit in enumerate(ids):
@@ -119,7 +119,7 @@ class Rewriter:
                 self.commits[commit] = self._raw.write("commit", data)
 
     def tree(self, id: bytes, path: str) -> bytes:
-        """The replacement of the folder at `path`."""
+        """The id of the replacement of the tree at `path`."""
         key = (id, path)
         if key not in self._memo:
             entries = self._raw.entries(id)
@@ -133,7 +133,7 @@ class Rewriter:
         if mode == _FOLDER:
             return self.tree(id, f"{where}/")
         if where.startswith(("blocks/", "archive/")) and id not in self._scrub.bodies:
-            return id  # all bodies were scrubbed before
+            return id  # bodies that change were replaced before
         key = (id, where)
         if key not in self._memo:
             data = self._raw.read(id)
@@ -142,7 +142,7 @@ class Rewriter:
         return self._memo[key]
 
     def _file(self, path: str, data: bytes) -> bytes:
-        """The replacement of a file other than a body."""
+        """The replacement of a file that is not a body."""
         top = path.partition("/")[0]
         if path == fmt.GROUPS:
             return lines(data, self._group) if self._scrub.touches(data) else data
@@ -157,7 +157,7 @@ class Rewriter:
         return self._scrub.written_json(data) if path.endswith(".json") else self._scrub.written(data)
 
     def _row(self, line: bytes) -> bytes:
-        if line not in self._rows:  # one row is in many versions of its segment
+        if line not in self._rows:  # a row is in many versions of its segment
             (row,) = fmt.decode_rows(line, "ledger")
             if row.sha256 in self._scrub.sums or self._scrub.touches(line):
                 new = self._scrub.row(row)
@@ -172,7 +172,7 @@ class Rewriter:
         return line if new == group else fmt.encode_groups([new]).rstrip(b"\n")
 
     def _plan(self, data: bytes) -> bytes:
-        """A waiting plan; it names the commit that it was made from, and prefixes of checksums."""
+        """The replacement of a pending plan, which names the commit it is based on, and prefixes of checksums."""
         data = self._with_new_ids(self._scrub.written_json(data))
         value = wire.parsed(data, dict) or {}
         for action in value.get("plan", {}).get("actions", ()):
@@ -193,14 +193,14 @@ class Rewriter:
         message = self._with_new_ids(self._scrub.written(message))
         prompt = _PROMPT.search(message)
         if prompt and self._changed(id, int(prompt[1] or 0), children):
-            # The prompt that was sent no longer exists, so its hash cannot be compared with anything.
+            # The prompt that was sent no longer exists, so nothing can be compared with its hash.
             message = message[: prompt.start()] + message[prompt.end() :]
         return head + b"\n\n" + message
 
     def _step_subject(self, tree: bytes) -> bytes:
-        """The subject of a step, made anew of what is left of its blocks; empty if none of them changes.
+        """A new subject for a step, made from what is left of its blocks; empty if none of them changes.
 
-        A subject may have any part of a text, also one too short to be recognised, so replacing words is not enough.
+        A subject may contain any part of a text, even one too short to be recognised, so replacing words is not enough.
         """
         entries = {name: child for _, name, child in self._raw.entries(tree)}
         data = self._raw.read(entries[fmt.META.encode()])
@@ -219,7 +219,7 @@ class Rewriter:
         return display.encode(display.one_line(subject, fmt.SUBJECT))
 
     def _rows_of_step(self, ledger: bytes | None, step: int) -> list[Row]:
-        """The rows of a commit's newest step, in order: they are in its last segments."""
+        """The rows of a commit's newest step, in order; they are in its last segments."""
         rows: list[Row] = []
         folders = sorted((item for item in self._raw.entries(ledger) if item[0] == _FOLDER) if ledger else (), key=_key)
         for _, _, folder in reversed(folders):
@@ -232,7 +232,7 @@ class Rewriter:
         return rows
 
     def _at(self, tree: bytes, path: str) -> bytes | None:
-        """The id of what is at `path`; None if there is nothing."""
+        """The id of the object at `path`; None if there is none."""
         place: bytes | None = tree
         for part in path.encode().split(b"/"):
             inside = self._raw.entries(place) if place else []
@@ -240,20 +240,20 @@ class Rewriter:
         return place
 
     def _changed(self, id: bytes, later: int, children: Mapping[bytes, list[bytes]]) -> bool:
-        """Whether the tree of a commit, or of one of its direct children, has changed."""
+        """Whether the tree of a commit has changed, or that of one of its `later` direct successors."""
         if id in self.roots:
             return True
         return later > 0 and any(self._changed(child, later - 1, children) for child in children.get(id, ()))
 
     def _with_new_ids(self, data: bytes) -> bytes:
-        """A text with the new ids of the commits that it names."""
+        """The text with the ids of rewritten commits replaced."""
         return _ID.sub(
             lambda match: self.commits.get(bytes.fromhex(match[0].decode()), b"").hex().encode() or match[0], data
         )
 
 
 def _key(entry: tuple[bytes, bytes, bytes]) -> tuple[int, bytes]:
-    """By the number in the name: `ff` is before `100`."""
+    """Sorts by the number in the name: `ff` before `100`."""
     return len(entry[1]), entry[1]
 
 
@@ -279,7 +279,7 @@ def commits_of(path: Path, tips: Iterable[str]) -> list[bytes]:
 
 
 def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
-    """The head of a journal, and its records by their numbers. Raises: Damaged."""
+    """A journal's head, and its numbered records. Raises: Damaged."""
     head, records, _, tail = journal.contents(path)
     if tail.damage:
         raise Damaged(f"the journal of {path.name} has records that cannot be read", hint=Phrase("repair"))
@@ -287,7 +287,7 @@ def journal_of(path: Path) -> tuple[Head | None, list[tuple[int, Record]]]:
 
 
 def journal_rewritten(path: Path, scrub: Scrub, commits: Mapping[str, str]) -> bytes:
-    """The journal without the content. Its records keep their numbers."""
+    """The journal's bytes without the content. Its records keep their numbers."""
     head, records = journal_of(path)
     if head is None:
         return path.read_bytes()

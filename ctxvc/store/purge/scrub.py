@@ -1,6 +1,6 @@
-"""The replacements that a purge makes: in bodies, rows, groups, messages and everything else that a store keeps.
+"""The replacements that a purge makes: in bodies, rows, groups, messages and everything else in a store.
 
-A `Scrub` knows the content to erase and changes one piece at a time; `purge.rewrite` knows which pieces there are.
+A `Scrub` knows the content to erase and changes one piece at a time; `purge.rewrite` finds the pieces.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from ctxvc.core import display
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.label import label
 from ctxvc.core.ledger.ledger import Group, Row
+from ctxvc.core.patterns import any_of
 from ctxvc.core.secrets import encodings, redact
 from ctxvc.core.secrets.redact import Redactor
 
-#: The kind in the mark of content purged by its text or its address.
+#: The kind in the mark of content that was purged by its text or address.
 KIND = "purged"
 
-#: A prefix of this many bytes gives away the rest of a truncated text.
+#: In a truncated text, a beginning of this many bytes is enough to recognise the rest.
 _TELLING = 8
-#: Lines truncated by ctxvc are shorter than this many bytes.
+#: The most bytes of a line that ctxvc truncated.
 _LONG = 2_000
-#: The ends of a text that ctxvc shortened to one line: its own end, in a stub, in a table.
+#: What can follow the `…` of a text that ctxvc shortened to one line: the text's own end, in a stub, in a table.
 _SHORTENED = re.compile(r'…(?=\Z|[\n;\])"|\\]|  | \|)'.encode())
-#: One of these follows every text that ctxvc shortened to its beginning; it may be written as JSON.
+#: One of these follows every text that ctxvc shortened to its beginning; it may be JSON-escaped.
 _SIGNS = ("…".encode(), b"\\u2026", b"\n[ctxvc: ", b"\\n[ctxvc: ")
-#: The text between the two ends of an output that a hook truncated.
+#: The text that a hook puts between the two ends of a truncated output.
 _LEFT_OUT = re.compile(rb"\n\[ctxvc: [0-9,]{1,20} of [0-9,]{1,20} characters left out here; ")
 
-#: A JSON string, or anything else in JSON that is not a sign: a number, `true`, `false`, `null`.
+#: A JSON string, or any other scalar: a number, `true`, `false`, `null`.
 _SCALAR = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|[^\s\[\]{}:,"]+', re.DOTALL)
-#: Our own fields that hold names: a mark is not a valid one.
+#: Our own fields that hold names: a mark would not be a valid name.
 _NAMES = frozenset({b"session", b"scope", b"parent"})
 
-#: The replacement of a picture or document: the smallest one of its kind.
+#: The replacement of an image or document: the smallest one of its kind.
 _SMALLEST = {
     "png": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==",
     "gif": "R0lGODlhAQABAIAAAAAAAP///yH5BAAAAAAALAAAAAABAAEAAAIBRAA7",
@@ -52,17 +53,17 @@ _SMALLEST = {
 
 @dataclass(frozen=True)
 class Scrub:
-    """`marks` are the texts to erase, each with its mark. `bodies` are blobs, by id, with their replacements.
+    """`marks` maps each text to erase to its mark, `bodies` the id of each blob that changes to its replacement.
 
-    `sums` are the same by the SHA-256 of the old body. `labels` are words of old labels, replaced in labels and stubs
-    only. `redactor` also replaces secrets, if that was requested.
+    `sums` is `bodies` keyed by the SHA-256 of the old body. `labels` are words of old labels, replaced in labels and
+    stubs only. `redactor`, if given, also replaces secrets.
     """
 
     marks: Mapping[bytes, bytes] = field(default_factory=dict)
     bodies: Mapping[bytes, bytes] = field(default_factory=dict)
     sums: Mapping[str, bytes] = field(default_factory=dict)
     labels: Mapping[bytes, bytes] = field(default_factory=dict)
-    whole: frozenset[str] = frozenset()  # the sums of bodies replaced as a whole
+    whole: frozenset[str] = frozenset()  # the checksums of bodies replaced as a whole
     redactor: Redactor | None = None
     _forms: Mapping[bytes, bytes] = field(init=False, repr=False)
     _pattern: re.Pattern[bytes] | None = field(init=False, repr=False)
@@ -74,24 +75,24 @@ class Scrub:
     def __post_init__(self) -> None:
         forms = {form: mark for word, mark in self.marks.items() for form in forms_of(word)}
         object.__setattr__(self, "_forms", forms)
-        object.__setattr__(self, "_pattern", redact.any_of(forms) if forms else None)
+        object.__setattr__(self, "_pattern", any_of(forms) if forms else None)
         object.__setattr__(self, "_encoded", encodings.Search(forms))
         encoded = {form: mark for word, mark in self.marks.items() for form in encodings.beginnings(word[:_LONG])}
         cut = {**encoded, **forms}
         object.__setattr__(self, "_cut", cut)
         heads = {form[:_TELLING] for form in cut if len(form) > _TELLING}
-        object.__setattr__(self, "_heads", redact.any_of(heads) if heads else None)
-        object.__setattr__(self, "_in_labels", redact.any_of(self.labels) if self.labels else None)
+        object.__setattr__(self, "_heads", any_of(heads) if heads else None)
+        object.__setattr__(self, "_in_labels", any_of(self.labels) if self.labels else None)
 
     @property
     def renamed(self) -> dict[str, str]:
-        """The SHA-256 of bodies that change → that of their replacements."""
+        """SHA-256 of each body that changes → that of its replacement."""
         return {old: hashlib.sha256(new).hexdigest() for old, new in self.sums.items()}
 
     # --- text
 
     def data(self, data: bytes) -> bytes:
-        """A recorded text without the content; the same object if it has none of it."""
+        """A recorded text without the content; the same object if it has none."""
         if self.has(data):
             data = self._marked(data)
         if self._begins(data):
@@ -99,20 +100,20 @@ class Scrub:
         return self.redactor.data(data) if self.redactor else data
 
     def written(self, data: bytes) -> bytes:
-        """As `data`, for a text that ctxvc wrote: shortening may have left only the beginning of the content."""
+        """As `data`, for a text that ctxvc wrote and may have shortened to the beginning of the content."""
         data = self.data(data)
         if self._begins(data):
             data = self._without_beginnings(data, _SHORTENED)
         return data
 
     def line(self, value: str) -> str:
-        """As `written`."""
+        """As `written`, for a `str`."""
         data = display.encode(value)
         clean = self.written(data)
         return value if clean is data else display.decode(clean)
 
     def name(self, value: str) -> str:
-        """The id of a call or the name of a tool; the replacement is one that a provider accepts."""
+        """The id of a call or the name of a tool, without the content and in a form that a provider accepts."""
         data = display.encode(value)
         clean = self.data(data)
         return value if clean is data else display.decode(redact.as_name(clean))
@@ -126,7 +127,7 @@ class Scrub:
         return self.redactor.body(data, "json") if self.redactor else data
 
     def written_json(self, data: bytes) -> bytes:
-        """JSON that ctxvc wrote. Its numbers are its own, and stay."""
+        """As `json`, for JSON that ctxvc wrote. Its numbers are ctxvc's own and stay."""
         clean = redact.strings(data, self._own_string) if self.touches(data) else data
         return self.redactor.body(clean, "json") if self.redactor else clean
 
@@ -137,19 +138,19 @@ class Scrub:
         return value if clean == data else wire.parse(clean)
 
     def written_value(self, value: Any) -> Any:
-        """As `value`, for one that ctxvc wrote."""
+        """As `value`, for a value that ctxvc wrote."""
         data = wire.compact(value)
         clean = self.written_json(data)
         return value if clean == data else wire.parse(clean)
 
     def has(self, data: bytes) -> bool:
-        """Whether the bytes have some of the words, plain or encoded."""
+        """Whether the bytes have any of the texts, plain or encoded."""
         if self._pattern is None:
             return False
         return self._pattern.search(data) is not None or self._encoded.has(data)
 
     def touches(self, data: bytes) -> bool:
-        """Whether the bytes of a file may have content to erase."""
+        """Whether the bytes of a file may need a change."""
         plain = redact.plain(data)
         patterns = (self._pattern, self._in_labels)
         return (
@@ -160,7 +161,7 @@ class Scrub:
         )
 
     def _begins(self, data: bytes) -> bool:
-        """Whether the bytes may have the beginning of a truncated word."""
+        """Whether the bytes may have the beginning of a truncated text."""
         if self._heads is None or not any(sign in data for sign in _SIGNS):
             return False
         return self._heads.search(data) is not None
@@ -183,7 +184,7 @@ class Scrub:
         return wire.compact(display.decode(self._marked(match[0])))
 
     def _without_beginnings(self, data: bytes, cut: re.Pattern[bytes]) -> bytes:
-        """The text without words of which only the beginning is left, before the sign of a truncation."""
+        """Replaces texts of which only the beginning is left, before the sign of a truncation."""
         assert self._heads is not None
         pieces, at = [], 0
         for match in self._heads.finditer(data):
@@ -199,9 +200,9 @@ class Scrub:
     # --- pieces of a tree
 
     def body(self, data: bytes, ext: str, *, ours: bool = False) -> bytes:
-        """The replacement of a body; `ours` says that ctxvc wrote it.
+        """The replacement of a body; with `ours`, ctxvc wrote it.
 
-        A picture or document that has some of the content becomes an empty one.
+        An image or document that has some of the content becomes an empty one.
         """
         if ext == "json":
             return self.json(data)
@@ -210,7 +211,7 @@ class Scrub:
         return emptied(data, ext, b"[purged]") if self.has(data) else data
 
     def row(self, row: Row) -> Row:
-        """The row for the replacement of its body."""
+        """The row that fits the replacement of its body."""
         new = self.sums.get(row.sha256)
         extra = row.extra and self.value(row.extra)
         tool, call = self.name(row.tool), self.name(row.call)
@@ -229,7 +230,7 @@ class Scrub:
                     extra["ctxvc"] = {name: value for name, value in metadata.items() if name not in ("as", "original")}
             if row.kind == "thinking":
                 extra = {name: value for name, value in extra.items() if name != "signature"}
-        # The part of an unchanged text that the label shows may stay too, even if shortened.
+        # Label and stub may show a part of an unchanged text, even shortened.
         fields["label"] = display.decode(self.data(display.encode(fields["label"])))
         fields["stub"] = self._stub(fields["stub"])
         return msgspec.structs.replace(row, extra=extra, tool=tool, call=call, **fields)
@@ -249,7 +250,7 @@ class Scrub:
 
 
 def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
-    """The replacement of a whole body, of the type that its row says."""
+    """The replacement of a whole body, of the same type."""
     if ext in _SMALLEST:
         return base64.b64decode(_SMALLEST[ext])
     if ext != "json":
@@ -265,7 +266,7 @@ def emptied(data: bytes, ext: str, mark: bytes) -> bytes:
 
 
 def forms_of(word: bytes) -> list[bytes]:
-    """The forms of a text elsewhere: on one line, in a stub, on a terminal, quoted as JSON once and twice."""
+    """The forms of a text elsewhere: on one line, in a stub, on a terminal, JSON-quoted once and twice."""
     text = display.decode(word)
     line = " ".join(text.split())
     forms = [text, line, line.replace("[", "(").replace("]", ")"), display.visible_controls(text)]

@@ -1,10 +1,10 @@
 """Addresses of blocks and groups: `B17`, `B17@3fa9c1`, `G3`, `SCOPE:B17`, `SESSION/SCOPE:B17`, and `B18-1.png`.
 
-SESSION is a name, or whatever else `session_name` accepts. `toolu_01AbC`, the id of a call, is the address of its
-result. An address never means a call, whatever ids a recording uses. The name of a context object
-(`core.ledger.objects`), as in `Read:12` or `user:5`, is one, too: of a result, its block; of a turn or step, all its
-blocks. Before the colon is the longest scope of this session that exists: `plan/login:B17` is in its scope
-`plan/login`, or else in the scope `login` of the session `plan`.
+SESSION is a name, or anything else that `session_name` accepts. The id of a call, such as `toolu_01AbC`, is the address
+of its result; an address never means a call, whatever ids a recording uses. The name of a context object
+(`core.ledger.objects`), such as `Read:12` or `user:5`, is also an address: that of a result stands for its block, that
+of a turn or step for all its blocks. Before the colon, the longest name of an existing scope of this session counts:
+`plan/login:B17` is in its scope `plan/login`, or else in the scope `login` of the session `plan`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ADDRESS = re.compile(
 _PLACED = re.compile(r"(?:(?P<session>[^/:]+)/)?(?P<scope>[^:]+):(?P<call>.+)", re.DOTALL)
 _MOST = 8  # candidates that an error lists
 
-#: Ids of calls at least this long are unique across sessions, because providers never repeat them.
+#: Call ids at least this long are unique across sessions, because providers never repeat them.
 _UNIQUE = 16
 
 
@@ -52,7 +52,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """The target of an address: a block's row or a group, and the snapshot of its scope.
 
-    `file` is the file beside the block's body that the address names, empty for the body itself.
+    `file` is the sibling file that the address names; empty for the body itself.
     """
 
     snapshot: Snapshot
@@ -70,21 +70,21 @@ def parse(text: str) -> Address | None:
 
 
 def target(stored: StoredSession, text: str) -> Resolved | None:
-    """The target of `text`: an address, an object's name or a call's id; None if it is none of them.
+    """The target of `text`: an address, an object's name or a call's id; None if it is none of these.
 
     Raises: NotFound as `find`.
     """
     if address := parse(text):
         return find(stored, address)
     if text in objects(stored.ledger()):
-        return of_object(stored, text)  # a whole name of ours; a short one may be a call's id
+        return of_object(stored, text)  # an object's whole name; a short one may be a call's id
     return _of_call(stored, stored.scope, text) or of_object(stored, text) or of_call(stored, text)
 
 
 def of_object(stored: StoredSession, name: str) -> Resolved | None:
     """The target of an object's name in the current scope, or of `SCOPE:NAME` or `SESSION/SCOPE:NAME`.
 
-    A turn or a reply is a group that the ledger does not have. None if there is no such object.
+    A turn or a reply is returned as a group that is not in the ledger. None if there is no such object.
     """
     if one := object_of(stored.ledger(), name):
         return _of_object(stored, stored.scope, one)
@@ -103,17 +103,17 @@ def _of_object(stored: StoredSession, scope: str, one: ContextObject) -> Resolve
 
 
 def guess(stored: StoredSession, name: str) -> str:
-    """The object that somebody meant who wrote a name that is none's; empty if none is like it."""
+    """The existing object name closest to a name that does not exist; empty if none is similar."""
     return alike(stored.ledger(), name)
 
 
 def of_call(stored: StoredSession, call: str, *, elsewhere: bool = True) -> Resolved | None:
     """The target of a call's id: the block of its newest result, or of the call itself if no result was recorded.
 
-    `call` is the recorded id, `SCOPE:ID` or `SESSION/SCOPE:ID`; a suffix such as `-2.txt` names a file beside the body.
-    If the model saw the output truncated and the whole is stored, the id alone leads to the whole. Scopes are searched
-    as for a block; with `elsewhere`, other sessions too if the id is long. None if there is no such call. Raises:
-    NotFound, listing the candidates if there are several.
+    `call` is the recorded id, `SCOPE:ID` or `SESSION/SCOPE:ID`; a suffix such as `-2.txt` names a sibling file. If the
+    model saw the output truncated and the whole is stored, the id alone means the whole. Scopes are searched as for a
+    block; with `elsewhere`, other sessions too if the id is long. None if there is no such call.
+    Raises: NotFound, listing the candidates if there are several.
     """
     if here := _of_call(stored, stored.scope, call):
         return here
@@ -148,7 +148,7 @@ def _place(stored: StoredSession, text: str) -> tuple[StoredSession, str, str] |
 
 
 def _longest_scope(stored: StoredSession, session: str, scope: str) -> tuple[str, str]:
-    """Session and scope of an address; the longest scope of this session counts, so it may have a `/`."""
+    """Session and scope of an address. A scope's name may have a `/`: the longest that this session has counts."""
     longest = f"{session}/{scope}"
     return ("", longest) if session and longest in stored.scopes() else (session, scope)
 
@@ -159,7 +159,7 @@ def _of_call(stored: StoredSession, scope: str, call: str) -> Resolved | None:
 
 
 def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
-    """The block of a call, and the file beside its body that `name` means."""
+    """The row of the block that a call's id stands for, and the sibling file that `name` means."""
     calls = selection.of_calls(ledger)
     if row := calls.get(name):
         return row, truncation.whole(row)
@@ -171,8 +171,8 @@ def _called(ledger: Ledger, name: str) -> tuple[Row, str] | None:
 def find(stored: StoredSession, address: Address) -> Resolved:
     """The target of `address`, for reading.
 
-    Without a scope, the current scope is searched, then the session's others if exactly one has such a block. Raises:
-    NotFound, listing the candidates if there are several.
+    Without a scope, the current scope is searched, then the session's other scopes, of which exactly one must have it.
+    Raises: NotFound, listing the candidates if there are several.
     """
     session, scope = _longest_scope(stored, address.session, address.scope)
     address = msgspec.structs.replace(address, session=session, scope=scope)
@@ -189,7 +189,7 @@ def find(stored: StoredSession, address: Address) -> Resolved:
 
 
 def in_snapshot(snapshot: Snapshot, address: Address) -> Resolved:
-    """The target of `address` in one scope, whatever scope it names. Raises: NotFound."""
+    """The target of `address` in the snapshot's scope, whatever scope it names. Raises: NotFound."""
     resolved = _resolved(snapshot, address)
     if resolved is None or not _matches(resolved, address):
         raise NotFound(
@@ -210,7 +210,7 @@ def _in_scope(stored: StoredSession, address: Address, scope: str) -> Resolved:
 
 
 def _only(matching: list[Resolved], others: list[Resolved], stored: StoredSession, address: Address) -> Resolved:
-    """The only one of `matching`, provided that all are the same block."""
+    """The only target in `matching`; several count as one if they are the same block. Raises: NotFound."""
     if len({_identity(resolved) for resolved in matching}) == 1:
         return matching[0]
     if matching or others:
@@ -235,7 +235,7 @@ def _matches(resolved: Resolved, address: Address) -> bool:
 
 
 def _checksum(resolved: Resolved) -> str:
-    """A block's checksum; for a group, the checksums of its members that its stub lists."""
+    """A block's checksum; for a group, the checksum in its stub."""
     if resolved.row:
         return resolved.row.sha256
     assert resolved.group is not None
@@ -248,7 +248,7 @@ def _identity(resolved: Resolved) -> object:
 
 
 def _full(resolved: Resolved) -> str:
-    """The full address of a target, including the suffix of a file."""
+    """The full address of a target, with its sibling files."""
     checksum = _checksum(resolved)[:6]
     block = resolved.row or resolved.group
     assert block is not None

@@ -1,4 +1,4 @@
-"""Reading commits: ledgers, bodies, messages, with objects through libgit2."""
+"""Reads commits: ledgers, bodies, messages; the objects come from libgit2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ctxvc.store.git.objects import damage
 
 
 class Outline(NamedTuple):
-    """The size of a scope at a commit: its blocks, and how many of them are notes."""
+    """The size of a scope at a commit: the number of its blocks, and how many of them are notes."""
 
     meta: Meta
     blocks: int
@@ -34,7 +34,7 @@ _kind_decoder = msgspec.json.Decoder(_Kind)
 
 
 class Reader:
-    """Reads the trees of scopes. Segments that two trees share are decoded once."""
+    """Reads the trees of scopes. Segments shared by trees are decoded once."""
 
     def __init__(self, repository: pygit2.Repository) -> None:
         self._repository = repository
@@ -56,9 +56,9 @@ class Reader:
         return Ledger(meta=meta, segments=Segments(segments), groups=groups)
 
     def row(self, commit: str, number: int) -> tuple[Row, bytes] | None:
-        """The row of a block at the commit, and the id in git of its text: of what the model saw truncated, the whole.
+        """The row of a block at the commit, and the blob id of its text; the whole text if the model saw it truncated.
 
-        None where the commit has no such block or no such file. Of the ledger only one part is read.
+        None if the commit has no such block or file. Reads only one segment of the ledger.
         Raises: Damaged; Refused for a newer format.
         """
         tree, path = self.tree(commit), fmt.segment_path(segment_of(number))
@@ -72,7 +72,7 @@ class Reader:
         return (row, bytes.fromhex(blob)) if blob else None
 
     def outline(self, commit: str) -> Outline:
-        """The size of the scope at the commit. Parts that several commits share are read once.
+        """The size of the scope at the commit. Parts shared by commits are read once.
 
         Raises: Damaged, Refused.
         """
@@ -81,7 +81,7 @@ class Reader:
         return Outline(self.meta(commit), blocks, notes)
 
     def _count(self, object_id: str, *, tree: bool, where: str) -> tuple[int, int]:
-        """The number of rows, and of rows of notes, in a ledger file or below a ledger folder."""
+        """The number of rows, and of notes among them, in a ledger file or below a ledger folder."""
         if object_id in self._counted:
             return self._counted[object_id]
         blocks = notes = 0
@@ -111,7 +111,7 @@ class Reader:
         return fmt.decode_meta(data, where)
 
     def body(self, commit: str, row: Row) -> bytes:
-        """The body of `row` in the tree of `commit`, its checksum verified.
+        """The body of `row` in the tree of `commit`; its checksum is verified.
 
         Raises: Damaged if it is missing or differs from the ledger.
         """
@@ -131,16 +131,16 @@ class Reader:
         return self.blob(blob, f"{what} in commit {commit[:12]}")
 
     def optional(self, commit: str, path: str) -> bytes | None:
-        """The bytes at `path`, or None if the tree has no such file."""
+        """The bytes at `path`; None if the tree has no such file."""
         blob = self._entry(self.tree(commit), path)
         return None if blob is None else self.blob(blob, path)
 
     def system_and_tools(self, commit: str) -> tuple[Any, Any]:
-        """System prompt and tools, as the provider got them; None if they are not recorded."""
+        """System prompt and tools as the provider got them; each is None if not recorded."""
         return system_and_tools(lambda path: self.optional(commit, path))
 
     def pieces(self, commit: str, folder: str = fmt.BODY) -> dict[str, str]:
-        """The pieces of the body that the newest reply answers to: path → id of the blob, in the body's order."""
+        """The pieces of the body that the newest reply answers: path → blob id, in the body's order."""
         tree = self._entry(self.tree(commit), folder)
         return dict(self._below(tree, folder)) if tree else {}
 
@@ -206,7 +206,7 @@ class Reader:
 
 
 def system_and_tools(file: Callable[[str], bytes | None]) -> tuple[Any, Any]:
-    """System prompt and tools in the files of a request, each of which `file` gives; None if they are not recorded."""
+    """System prompt and tools from a request's files, as read by `file`; each is None if not recorded."""
     text = file("request/system.txt")
     system: Any = None if text is None else text.decode("utf-8", "surrogatepass")
     if text is None and (data := file("request/system.json")) is not None:

@@ -1,13 +1,12 @@
-"""The operations of a scope: every change of it but its steps, newest first, with the ledgers around each.
+"""The operations of a scope: every change except its steps, newest first, with the ledgers before and after each.
 
-Which of them stand, and what an `undo` or a `redo` took back, follows from the trailers alone, in old stores too.
+Which of them are in effect, and what an `undo` or `redo` reversed, follows from the trailers alone, in old stores too.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -15,16 +14,17 @@ import msgspec
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.ledger import Ledger, Row
+from ctxvc.store.git.fast_import import epoch
 from ctxvc.store.log.commits import apply_change
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import revision
 from ctxvc.store.store import Store
 
-#: Trailers: what an `undo` takes back, which `undo` a `redo` takes back, the block that a `recover` added.
+#: Trailers: the operation that an `undo` reverses, the `undo` that a `redo` reverses, the block that a `recover` added.
 UNDOES = "Ctxvc-Undoes"
 REDOES = "Ctxvc-Redoes"
 ADDED = "Ctxvc-Added"
-#: The verbs on blocks, which can be taken back; a note and a `recover` that added a block can too.
+#: The verbs on blocks, which can be undone; so can a note and a `recover` that added a block.
 VERBS = frozenset({"archive", "mask", "prune", "restore", "pin", "unpin", "delete", "summarise", "plan"})
 #: The operations with which a scope begins.
 BEGINNING = frozenset({"scope", "session"})
@@ -32,7 +32,7 @@ _BACK = re.compile(r"~([1-9][0-9]{0,8})")
 
 
 class Place(NamedTuple):
-    """A moment of a scope: its newest commit, how many operations waited for one, whether a step was open."""
+    """A moment of a scope: its newest commit, the number of uncommitted operations, and whether a step was open."""
 
     commit: str
     uncommitted: int
@@ -40,11 +40,11 @@ class Place(NamedTuple):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a scope; steps are among them where `changes` gives them.
+    """One change of a scope; `changes` also yields steps.
 
-    `index` counts the operations that came after it, steps not counted. `commit` is its full id, empty while it waits;
-    then `before` and `after` are the ledgers around it, else `ledgers` reads them. `time` is in seconds since 1970.
-    `switches` says of a note that a change of scope wrote it, or a helper's return.
+    `index` counts the later operations, without steps. `commit` is a full id, empty for an uncommitted operation; then
+    `before` and `after` are the ledgers around it, otherwise `ledgers` reads them. `time` is in seconds since 1970.
+    `switches` is set for a note that was written by a change of scope or a helper's return.
     """
 
     index: int
@@ -61,15 +61,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_verb(self) -> bool:
-        """Whether it is a change of the prompt that can be taken back, and no `undo` or `redo`."""
+        """Whether it is a change of the prompt that can be undone, and not itself an `undo` or `redo`."""
         added = (self.op == "note" and not self.switches) or (self.op == "recover" and ADDED in self.trailers)
         return self.op in VERBS or added
 
     @property
     def target(self) -> str | int:
-        """What an `undo` or `redo` takes back: the id of its commit, or its index. Empty where it takes nothing back.
+        """The operation that an `undo` or `redo` reverses: its commit id or its index. Empty for other operations.
 
-        An operation that was in no commit yet, since its step was open, is named by its distance.
+        An operation that was uncommitted then, because its step was open, is named by its distance.
         """
         name = self.trailers.get(UNDOES if self.op == "undo" else REDOES, "")
         distance = _BACK.fullmatch(name)
@@ -79,14 +79,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.index in targets or (bool(self.commit) and self.commit in targets)
 
     def reference(self, later: int = 0) -> str:
-        """The value of the trailer by which the next operation names this one; `later` come before that one."""
+        """The value of the trailer by which a new operation names this one; `later` counts those in between."""
         return self.commit or f"~{self.index + later + 1}"
 
 
 def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
-    """The changes of the scope, its steps included, newest first, down to the one that it begins with.
+    """The changes of the scope, including its steps, newest first, back to the one that began it.
 
-    What waits for its commit comes first, in the order in which it was made. Raises: Damaged.
+    Uncommitted changes come first, in the reverse order in which they were made. Raises: Damaged.
     """
     index = 0
     for change in reversed(_uncommitted(stored, scope)):
@@ -115,14 +115,14 @@ def changes(stored: StoredSession, scope: str = "") -> Iterator[Operation]:
 
 
 def _uncommitted(stored: StoredSession, scope: str) -> Sequence[Operation]:
-    """The changes that are in no commit yet, oldest first."""
+    """The uncommitted changes, oldest first."""
     ledger = stored.committed(scope)
     uncommitted: list[Operation] = []
     for change in stored.waiting_changes(scope):
         before, ledger = ledger, apply_change(ledger, change)
         uncommitted.append(
             Operation(
-                index=0, op=change.op, actor=change.actor, subject=change.subject, time=_seconds(change.time),
+                index=0, op=change.op, actor=change.actor, subject=change.subject, time=epoch(change.time, 0),
                 trailers=change.trailers, switches=change.op == "note" and _switches(before, ledger), before=before,
                 after=ledger,
             )
@@ -138,17 +138,17 @@ def ledgers(store: Store, operation: Operation) -> tuple[Ledger, Ledger]:
 
 
 def _switches(before: Ledger, after: Ledger) -> bool:
-    """Whether the note that came in tells of a change of scope."""
+    """Whether the new note records a change of scope."""
     return any({"to", "left"} & wire.own_metadata(row.extra).keys() for row in new_rows(before, after))
 
 
 def new_rows(before: Ledger, after: Ledger) -> list[Row]:
-    """The rows that came in with an operation."""
+    """The rows that an operation added."""
     return [row for row in after.since(before) if before.get(row.id) is None]
 
 
 def undoable(newest_first: Iterable[Operation]) -> Iterator[Operation]:
-    """What `undo` can take back, newest first: verbs, and what `redo` brought back, that no `undo` took back."""
+    """What `undo` can reverse, newest first: verbs and `redo`s that no `undo` has reversed."""
     undone: set[str | int] = set()
     for operation in newest_first:
         if operation.op == "undo":
@@ -158,7 +158,7 @@ def undoable(newest_first: Iterable[Operation]) -> Iterator[Operation]:
 
 
 def undone(newest_first: Iterable[Operation]) -> Iterator[Operation]:
-    """What `redo` can take back, newest first: each `undo` that no `redo` took back, since the last verb."""
+    """What `redo` can reverse, newest first: each `undo` since the last verb that no `redo` has reversed."""
     redone: set[str | int] = set()
     for operation in newest_first:
         if operation.op == "redo":
@@ -170,7 +170,7 @@ def undone(newest_first: Iterable[Operation]) -> Iterator[Operation]:
 
 
 def net(newest_first: Sequence[Operation]) -> list[Operation]:
-    """The operations that have to be taken back, in this order, for what stood before all of these; pairs cancel."""
+    """The operations to reverse, in this order, to restore the state before all of these; pairs cancel out."""
     pending: list[Operation] = []
     for operation in reversed(newest_first):
         if operation.op in ("undo", "redo"):
@@ -186,20 +186,12 @@ def net(newest_first: Sequence[Operation]) -> list[Operation]:
 
 
 def now(stored: StoredSession) -> Place:
-    """The moment that the current scope is at."""
+    """The current moment of the current scope."""
     uncommitted = sum(change.op != "step" for change in stored.waiting_changes())
     return Place(stored.tip(), uncommitted, stored.in_step)
 
 
 def count_since(newest_first: Iterable[Operation], place: Place) -> int:
-    """How many operations came after a moment."""
+    """The number of operations since a moment."""
     later = takewhile(lambda change: change.commit != place.commit, newest_first)
     return max(0, sum(change.op != "step" for change in later) - place.uncommitted)
-
-
-def _seconds(time: str) -> int:
-    """The seconds since 1970 of a recorded time; 0 if it cannot be read."""
-    try:
-        return int(datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp())
-    except (ValueError, OverflowError):
-        return 0

@@ -1,4 +1,4 @@
-"""Prompts that a host recorded as sent, compared with what the ledger of an import renders."""
+"""Compares prompts that a host recorded as sent with those that an import's ledger renders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ctxvc.errors import CtxvcError
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """The newest comparison of a scope: the ledger and the prompt, and the hash of its messages so far where all were
-    the same; None where they were not."""
+    """A scope's newest comparison: ledger and prompt, and the hash of the messages so far, None if any differed."""
 
     ledger: Ledger
     last: int
@@ -28,7 +27,7 @@ class _Compared:
 
 
 class RecordedPrompts:
-    """The comparison for one import. `stored` reads the bodies of earlier imports, by row and scope."""
+    """The comparisons of one import. `stored` reads the bodies of earlier imports, by row and scope."""
 
     def __init__(self, stored: Callable[[Row, str], bytes]) -> None:
         self._stored = stored
@@ -36,13 +35,13 @@ class RecordedPrompts:
         self._compared: dict[str, _Compared] = {}
 
     def add(self, bodies: Iterable[Body]) -> None:
-        """Keeps bodies of this import, of which git has none before it ends."""
+        """Adds bodies of this import, which git does not have before the import ends."""
         self._imported |= {(block, suffix): data for block, suffix, data in bodies}
 
     def trailer(self, ledger: Ledger, sent: Sent, scope: str, system: Any, tools: Any) -> str:
-        """The trailer's text if the ledger, from which the reply is missing, renders what was sent; else empty.
+        """The trailer's text if the ledger, which lacks the reply, renders what was sent; else empty.
 
-        Only what came behind the newest comparison is rendered, where all before it is still as it was.
+        If everything before it is unchanged, only what follows the newest comparison is rendered.
         """
         last = ledger.last()
         if last is None:
@@ -62,17 +61,17 @@ class RecordedPrompts:
         return f"{prompt_hash.hexdigest()} {last.id}"
 
     def _hashed(self, ledger: Ledger, sent: Sent, scope: str, earlier: _Compared | None) -> Any:
-        """The hash of the messages, as the beginning of the canonical prompt; None if they are not those sent."""
+        """The hash of the messages, as the beginning of the canonical prompt; None if they differ from those sent."""
         if earlier and earlier.hashed is None:
-            return None  # what differed is still there
+            return None  # the difference is still there
         rows = [row for row in ledger.since(earlier.ledger) if row.number > earlier.last] if earlier else []
         part = Ledger(meta=ledger.meta).with_rows(rows) if earlier else ledger
         try:
             messages = request(part, self._reader(scope), None, None).written
-        except (KeyError, CtxvcError):  # a body of before the host recorded its requests
+        except (KeyError, CtxvcError):  # a body from before the host recorded its requests
             return None
         if rows and rows[0].role == "assistant":
-            messages = messages[1:]  # a word of ours, since no prompt begins with a reply
+            messages = messages[1:]  # skips a text of ours, added because no prompt begins with a reply
         count = len(earlier.prompt) if earlier else 0
         if tuple(hashlib.sha256(message).hexdigest() for message in messages) != sent.prompt[count:]:
             return None
@@ -96,7 +95,7 @@ class RecordedPrompts:
 
 
 def _goes_on(earlier: _Compared, ledger: Ledger, sent: Sent) -> bool:
-    """Whether all that was compared stands in the ledger as it did, and was sent again."""
+    """Whether everything compared so far is unchanged in the ledger and was sent again."""
     was = earlier.ledger
     return (
         ledger.groups == was.groups
@@ -107,7 +106,7 @@ def _goes_on(earlier: _Compared, ledger: Ledger, sent: Sent) -> bool:
 
 
 def before_reply(ledger: Ledger, rows: Iterable[Row]) -> Ledger:
-    """`ledger` without the reply of its newest step, whose rows these are, and what came behind."""
+    """`ledger` without its newest step's reply and what follows it; `rows` are that step's rows."""
     reply = next((row.number for row in rows if row.role == "assistant"), None)
     if reply is None:
         return ledger

@@ -1,4 +1,4 @@
-"""Revisions: names for a moment of a scope, and the snapshot there; prompts and replies as commits record them."""
+"""Revisions, which name moments of a scope, and snapshots of them; prompts and replies as commits record them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.read import session_name
 from ctxvc.store.store import Store
 
-#: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block in it.
+#: The trailer of a step's commit with the hash of the prompt that its reply saw, and the last block of that prompt.
 PROMPT = "Ctxvc-Prompt"
-#: Of a step on the wire: the tokens of the client's own prompt, as the provider counts, where another one went out.
+#: For a step on the wire: the tokens of the client's own prompt, as the provider counts, if another one was sent.
 CLIENT_TOKENS = "Ctxvc-Client-Tokens"
 _BACK = re.compile(r"(.*?)((?:[~^][0-9]*)*)")
 _COUNT = re.compile(r"-?[0-9]{1,18}")
@@ -34,9 +34,9 @@ _STEP = re.compile(r"step[: ]?([0-9]+)")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A scope at one moment: its ledger and the reader of its bodies. `commit` is the newest commit in it.
+    """A scope at one moment: its ledger and the reader of its bodies. `commit` is its newest commit.
 
-    `waiting` counts acknowledged records that no commit has yet; the ledger includes them.
+    `waiting` counts acknowledged records that are not committed; the ledger includes them.
     """
 
     ledger: Ledger
@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit as `log` shows it. `time` is the recorded time, in seconds since 1970; ids are full."""
+    """A commit as shown by `log`. `time` is the recorded time, in seconds since 1970; ids are full."""
 
     commit: str
     parents: tuple[str, ...]
@@ -62,28 +62,30 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def op(self) -> str:
-        """The operation that the commit is of, as in `step`; empty if it names none."""
+        """The operation of the commit, such as `step`; empty if it names none."""
         return self.trailers.get("Ctxvc-Op", "")
 
     @property
     def usage(self) -> dict[str, int]:
-        """The provider's usage of the call, under its own names; empty if the commit is not that of a call.
+        """The provider's usage for the call, under the provider's names; empty if the commit is not of a call.
 
-        What is recorded there and is no number is -1.
+        A recorded value that is not a number is -1.
         """
         pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Usage", "").split())
         return {name: int(count) if _COUNT.fullmatch(count) else -1 for name, _, count in pairs}
 
     @property
     def times(self) -> dict[str, int]:
-        """When a step's reply was `asked` for, was whole (`replied`) and had its results (`answered`), in seconds since
-        1970; what is not recorded is missing."""
+        """The times of a step, in seconds since 1970; those that were not recorded are missing.
+
+        The reply was requested (`asked`) and complete (`replied`), and had its results (`answered`).
+        """
         pairs = (word.partition("=") for word in self.trailers.get("Ctxvc-Times", "").split())
         return {name: seconds for name, _, time in pairs if (seconds := epoch(time, -1)) >= 0}
 
 
 class Moment(NamedTuple):
-    """A scope's ledger at a commit, or after what waits on top of it, and the readers of its bodies."""
+    """A scope's ledger at a commit, or with the pending changes on top of it, and the readers of its bodies."""
 
     commit: str
     ledger: Ledger
@@ -91,7 +93,7 @@ class Moment(NamedTuple):
 
 
 def moment(store: Store, commit: str) -> Moment:
-    """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
+    """The scope at a commit (a full id). Raises: NotFound if no session has the commit, Damaged."""
 
     def file(row: Row, suffix: str) -> bytes:
         return store.reader.path(commit, fmt.file_path(row, suffix), f"{row.id}-{suffix}")
@@ -100,13 +102,13 @@ def moment(store: Store, commit: str) -> Moment:
 
 
 def moment_now(stored: StoredSession, scope: str) -> Moment:
-    """The scope now, including changes not committed yet."""
+    """The scope now, including uncommitted changes."""
     bodies = Bodies(lambda row: stored.body(row, scope), lambda row, suffix: stored.file(row, suffix, scope))
     return Moment(stored.tip(scope), stored.ledger(scope), bodies)
 
 
 def now(stored: StoredSession, scope: str = "") -> Snapshot:
-    """The scope now, including changes not committed yet."""
+    """The scope now, including uncommitted changes."""
     scope = scope or stored.scope
     system, tools = stored.system_and_tools(scope)
     commit, ledger, bodies = moment_now(stored, scope)
@@ -123,7 +125,7 @@ def now(stored: StoredSession, scope: str = "") -> Snapshot:
 
 
 def at(store: Store, commit: str) -> Snapshot:
-    """The scope at a commit (a full id). Raises: NotFound if the commit is not a session's, Damaged."""
+    """The scope at a commit (a full id). Raises: NotFound if no session has the commit, Damaged."""
     _, ledger, bodies = moment(store, commit)
     system, tools = store.reader.system_and_tools(commit)
     return Snapshot(
@@ -138,7 +140,7 @@ def at(store: Store, commit: str) -> Snapshot:
 
 
 def settled(store: Store, snapshot: Snapshot) -> str:
-    """The snapshot's commit, if it has all that somebody said; empty where that waits, and not only text of ctxvc's."""
+    """The snapshot's commit, if only ctxvc's own text is uncommitted; empty if part of the conversation is."""
     before = store.reader.ledger(snapshot.commit) if snapshot.waiting else snapshot.ledger
     new = (row for row in snapshot.ledger.rows() if before.get(row.id) is None)
     return snapshot.commit if all(row.kind in ASIDE or is_protocol(row) for row in new) else ""
@@ -147,10 +149,10 @@ def settled(store: Store, snapshot: Snapshot) -> str:
 def resolve(store: Store, stored: StoredSession, revision: str) -> Snapshot:
     """The snapshot at `revision`.
 
-    `HEAD` or `@` or empty: now. `main`, `SESSION/SCOPE`: that scope, now, with SESSION as `session_name.resolve` takes
-    it. The whole name of a session: its current scope, now. `step:12`: the end of that step in the current scope. A
-    commit id of four digits or more. A suffix `~3` goes three commits back. Raises: NotFound, BadInput; Ambiguous where
-    several sessions begin as SESSION does.
+    `HEAD`, `@` or empty: now. `main`, `SESSION/SCOPE`: that scope now, with SESSION as in `session_name.resolve`. The
+    whole name of a session: its current scope now. `step:12`: the end of that step in the current scope. Four or more
+    digits of a commit id: that commit. A suffix `~3` goes three commits back.
+    Raises: NotFound, BadInput; Ambiguous if several sessions begin with SESSION.
     """
     match = _BACK.fullmatch(revision)
     base, back = match.groups() if match else (revision, "")
@@ -171,7 +173,7 @@ def history(store: Store, commit: str) -> Iterator[Entry]:
 
 
 def waiting_entry(change: Change) -> Entry:
-    """An acknowledged change that no commit has yet, as that of its commit: the id is empty."""
+    """An uncommitted change as the entry of its future commit; the id is empty."""
     return Entry(
         commit="",
         parents=(),
@@ -186,8 +188,7 @@ def waiting_entry(change: Change) -> Entry:
 def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
     """All commits that the tips reach, in the order in which they were made.
 
-    That is the journal's order, and no commit precedes one that it is based on. Imports have no journal; their recorded
-    times order them.
+    That is the journal's order; no commit precedes its parents. Imports have no journal: their recorded times count.
     """
     places: dict[str, tuple[int, int, int]] = {}
     entries: dict[str, Entry] = {}
@@ -205,7 +206,7 @@ def trace(store: Store, tips: Iterable[str]) -> Iterator[Entry]:
 
 
 def entry(store: Store, commit: str) -> Entry:
-    """One commit, as `log` shows it."""
+    """A commit as shown by `log`."""
     return _entry(store.commit(commit))
 
 
@@ -228,10 +229,10 @@ def _entry(commit_object: pygit2.Commit) -> Entry:
 
 
 def exactness(store: Store, snapshot: Snapshot, *, sent: bool = False) -> Literal["exact", "reconstructed"]:
-    """Whether a snapshot's prompt, or with `sent` the one that its newest reply saw, is the one that was sent.
+    """Whether a snapshot's prompt is the one that was sent; with `sent`, the prompt that its newest reply saw.
 
-    Of a recording that is known where the newest step's was compared with the host's record or its request is recorded
-    byte for byte, and nothing but the host has changed it since.
+    For a recording it is exact if the newest step's prompt was compared with the host's record, or its request is
+    recorded byte for byte, and only the host has changed the scope since.
     """
     if snapshot.ledger.meta.source is None:
         return "exact"
@@ -278,7 +279,7 @@ def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
     current = stored.ledger().meta.counters.step
     if not 0 <= step <= current:
         raise NotFound(f"no step {step} in {stored.name}/{stored.scope}", hint=f"its newest step is {current}")
-    if step == current:  # it may have no commit yet
+    if step == current:  # the newest step may not be committed yet
         return now(stored)
     for commit in store.first_parents(stored.tip()):
         if store.reader.meta(commit).counters.step <= step:
@@ -287,7 +288,7 @@ def _at_step(store: Store, stored: StoredSession, step: int) -> Snapshot:
 
 
 def _names(store: Store, stored: StoredSession) -> Iterator[str]:
-    """What a revision can be called, but for commits."""
+    """Everything that can name a revision, except commit ids."""
     yield from ("HEAD", *stored.scopes())
     yield from (f"{name}/{scope}" for name, scopes in store.all_tips().items() for scope in scopes)
 
@@ -313,9 +314,10 @@ _SENT = re.compile(r"([0-9a-f]{64}) (B[1-9][0-9]{0,11}|-)(?: ([+-][1-9][0-9]{0,8
 class Sent(msgspec.Struct, frozen=True):
     """A commit's record of the prompt that its reply saw.
 
-    `digest` is its hash, `last` its newest block. `later` counts the verbs in the open step before the call: their
-    commits come right after the step's, and the sent prompt has their effect. Where it is negative, it counts the verbs
-    between the call and its reply: their commits come right before the step's, and the sent prompt has not.
+    `digest` is the prompt's hash, `last` its newest block. A positive `later` counts the verbs in the open step before
+    the call: their commits come right after the step's, and the prompt that was sent has their effect. A negative one
+    counts the verbs between the call and its reply: their commits come right before the step's, and the prompt that was
+    sent does not have their effect.
     """
 
     digest: str
@@ -327,13 +329,13 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 def sent_prompt(trailer: str) -> Sent | None:
-    """The record in a trailer; None if it is not one."""
+    """The parsed trailer; None if it is not a valid record."""
     match = _SENT.fullmatch(trailer)
     return Sent(match[1], "" if match[2] == "-" else match[2], int(match[3] or 0)) if match else None
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The facts about a step's reply: its time in seconds since 1970, the model and the provider's counts."""
+    """A step's reply: its time in seconds since 1970, its model and the provider's counts."""
 
     time: int
     model: str
@@ -341,7 +343,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def replies(store: Store, entries: Iterable[Entry]) -> dict[int, Reply]:
-    """Step → its reply, of the newest first in `entries`."""
+    """step → its reply; if a step has several entries, that of the first. `entries` are newest first."""
     by_step: dict[int, Reply] = {}
     for entry in entries:
         if entry.op == "step":
@@ -351,7 +353,7 @@ def replies(store: Store, entries: Iterable[Entry]) -> dict[int, Reply]:
 
 
 def sent_body(stored: StoredSession, snapshot: Snapshot) -> bytes:
-    """The body that the newest reply in a snapshot of `stored` answers to; marks stand in it for secrets.
+    """The request body that the newest reply in a snapshot of `stored` answers; marks stand for secrets.
 
     Raises: NotFound if it is not recorded, Damaged.
     """
@@ -374,7 +376,7 @@ def sent_body(stored: StoredSession, snapshot: Snapshot) -> bytes:
 
 
 def joined_body(store: Store, pieces: Mapping[str, str | bytes]) -> bytes:
-    """The body that pieces make, in their order. Raises: Damaged."""
+    """The request body made of these pieces, in their order. Raises: Damaged."""
     return b"".join(
         piece if isinstance(piece, bytes) else store.reader.blob(piece, path) for path, piece in pieces.items()
     )

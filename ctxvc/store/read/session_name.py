@@ -1,4 +1,4 @@
-"""A person's names for a session: its name, an unmistakable beginning of it, or its place counted from the newest."""
+"""How a person can name a session: by its name, a unique beginning of it, or its position counted from the newest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ctxvc.errors import NotFound, Phrase
 from ctxvc.store.store import Store
 
 _BACK = re.compile(r"-([0-9]{1,6})")
-#: How many sessions an error names.
+#: The most sessions that an error lists.
 _MOST_NAMED = 8
 
 
 class Ambiguous(NotFound):
-    """Several sessions begin so. `names` are theirs, the one recorded last first."""
+    """Several sessions begin with `beginning`. `names` are their names, the most recently recorded first."""
 
     def __init__(self, beginning: str, names: list[str]) -> None:
         first = ", ".join(names[:_MOST_NAMED])
@@ -26,9 +26,9 @@ class Ambiguous(NotFound):
 
 
 def by_recency(store: Store) -> list[str]:
-    """The names of all sessions, the one recorded last first: by the recorded times of their newest commits.
+    """The names of all sessions, the most recently recorded first, by the recorded times of their newest commits.
 
-    Those with a project's notes are left out.
+    Sessions with a project's notes are left out.
     """
     newest = {
         name: max(store.commit(tip).author.time for tip in scopes.values())
@@ -39,7 +39,7 @@ def by_recency(store: Store) -> list[str]:
 
 
 def match(store: Store, text: str) -> str:
-    """The session that `text` names, as for `resolve`; empty where it is none. Raises: Ambiguous."""
+    """The session that `text` names, as for `resolve`; empty if there is none. Raises: Ambiguous."""
     try:
         return resolve(store, text)
     except Ambiguous:
@@ -51,7 +51,7 @@ def match(store: Store, text: str) -> str:
 def resolve(store: Store, text: str) -> str:
     """The session that `text` names: by its name, by a beginning that no other name has, or as `-1`.
 
-    `-0` is the session recorded last, `-1` the one before it. Raises: NotFound; Ambiguous where several fit.
+    `-0` is the most recently recorded session, `-1` the one before it. Raises: NotFound; Ambiguous if several match.
     """
     if store.tips(text):
         return text

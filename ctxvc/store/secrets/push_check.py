@@ -15,14 +15,14 @@ from ctxvc.store.git.objects import Objects, find
 from ctxvc.store.store import Store
 
 _MOST = 8
-#: Hosts that take files warn from here on, and refuse at twice that (GitHub; GitLab and Bitbucket by their settings).
+#: Hosts warn about files of this many bytes, and refuse twice that (GitHub; GitLab and Bitbucket if set so).
 LARGE = 50 << 20
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret that would leave. `block` is empty if no body has it, `path` if a message has it.
+    """A secret that a push would send. `block` is empty if no body has it; `path` is also empty if a message has it.
 
-    If the name of a branch has it, `path` is that name.
+    If a branch's name contains it, `path` is that name.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LargeBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A body, or another file of a commit, that a host may refuse for its size. `id` is its blob's."""
+    """A body, or another file of a commit, that a host may refuse for its size. `id` is its blob id."""
 
     id: str
     session: str
@@ -53,7 +53,7 @@ class LargeBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Leak]:
-    """The secrets that `tips` reach and `had` (the commits of the other side) do not. Both are commits or refs.
+    """The secrets reachable from `tips` but not from `had`, the other side's commits. Both may be commits or refs.
 
     A secret in several places is listed once, with a body if one has it.
     """
@@ -82,7 +82,7 @@ def leaks(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[Le
 
 
 def large(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> list[LargeBody]:
-    """The bodies of `LARGE` bytes and more that `tips` reach and `had` do not, the largest first."""
+    """The bodies of at least `LARGE` bytes reachable from `tips` but not from `had`, the largest first."""
     revisions = "\n".join([*tips, *(f"^{commit}" for commit in had)]).encode()
     options = (f"--filter=blob:limit={LARGE}", "--filter-print-omitted", "--objects", "--stdin")
     omitted = program.run(store.path, "rev-list", *options, data=revisions)
@@ -110,7 +110,7 @@ def _names(store: Store, tips: frozenset[str]) -> Iterator[Leak]:
 
 
 def refuse(store: Store, tips: Iterable[str], had: Iterable[str] = ()) -> None:
-    """Raises: Refused if a secret would leave, with its place."""
+    """Raises: Refused, with the places, if secrets would be sent."""
     leaking = leaks(store, tips, had)
     if leaking:
         more = f"; and {len(leaking) - _MOST} more" if len(leaking) > _MOST else ""
@@ -140,6 +140,6 @@ def _placed(store: Store, commits: list[bytes], secrets: list[tuple[str, bytes]]
 
 
 def _scope(store: Store, commit: bytes) -> tuple[str, str]:
-    """The session and scope that a commit is of; empty if it is of none, as an index is."""
+    """The session and scope of a commit; empty if it has none, as in an index."""
     meta = store.reader.meta(commit.hex()) if store.reader.optional(commit.hex(), fmt.META) else None
     return (meta.session, meta.scope) if meta else ("", "")

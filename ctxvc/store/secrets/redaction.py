@@ -1,6 +1,6 @@
 """A store's private data about secrets: the key of its marks, the allowed secrets, and the sessions kept exact.
 
-All of it is in `ctxvc/secrets`, private to this user, and in no ref: it is neither pushed nor cloned.
+All of it is in `ctxvc/secrets`, private to this user and in no ref: it is neither pushed nor cloned.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ctxvc.store.trust.identity import make_file
 
 FOLDER = Path("ctxvc", "secrets")
 KEY = "key"
-#: One allowed text per line: the text itself, or `sha256:` and its SHA-256. `#` begins a comment.
+#: One allowed text per line: the text itself, or `sha256:` and its SHA-256. Lines that begin with `#` are comments.
 ALLOWED = "allowed"
 #: One session per line whose bytes are kept exactly.
 EXACT = "exact"
@@ -36,10 +36,10 @@ _CONFIG = 1 << 20
 
 
 class Redaction:
-    """The secrets of one store. Each file is read once, when it is first needed."""
+    """The handling of secrets in one store. Each file is read once, when it is first needed."""
 
     def __init__(self, store: Path, *, on: bool = True, scanner: str = "") -> None:
-        """`scanner` names one that runs in addition to our rules; empty for none. It is loaded at the first text."""
+        """`scanner` names a scanner to use besides our rules; empty for none. It is loaded with the first text."""
         self._store = store
         self._folder = store / FOLDER
         self._on = on and is_wanted(store)
@@ -74,18 +74,10 @@ class Redaction:
             self._criteria = Criteria(frozenset(map(_digest, lines)), self._scan)
         return self._criteria
 
-    def allow(self, secret: str) -> None:
-        """Allows a text that the rules take for a secret. Only its SHA-256 is kept. Raises: CtxvcError."""
-        line = _DIGEST + _digest(secret)
-        lines = self._lines(ALLOWED)
-        if line not in lines:
-            self._write(ALLOWED, "\n".join([*lines, line, ""]).encode())
-        self._criteria = None
-
     def mac(self, secret: bytes) -> str:
-        """Eight hexadecimal digits of a secret: always the same in this store, and different in any other.
+        """Eight hexadecimal digits for a secret: always the same in this store, and different in any other.
 
-        Raises: CtxvcError if the key cannot be read or made.
+        Raises: CtxvcError if the key cannot be read or created.
         """
         return hmac.new(self._own_key(), secret, hashlib.sha256).hexdigest()[:8]
 
@@ -124,11 +116,11 @@ class Redaction:
 
 
 def is_wanted(store: Path) -> bool:
-    """Whether the store's settings want secrets redacted: any spelling of git's false says no."""
+    """Whether the store's settings ask for redaction: not if `SETTING` has any of git's spellings of false."""
     path = store / "config"
     try:
         data = contained.read(store, "config", _CONFIG)
-        # A hook asks before the settings are checked, and libgit2 reads the files that they include, even a pipe.
+        # A hook asks before the settings are checked, and libgit2 would read the files that they include, even a pipe.
         if re.search(rb"\[\s*include", data, re.IGNORECASE):
             return True
         return pygit2.Config(str(path)).get_bool(SETTING)
@@ -137,7 +129,7 @@ def is_wanted(store: Path) -> bool:
 
 
 def _digest(line: str) -> str:
-    """The SHA-256 meant by a line of the list of allowed secrets."""
+    """The SHA-256 that a line of the list of allowed secrets stands for."""
     if line.startswith(_DIGEST):
         return line.removeprefix(_DIGEST).strip().lower()
     return hashlib.sha256(line.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
-"""A third-party scanner for secrets, run in addition to our rules in the stores that ask for it.
+"""A third-party scanner for secrets, used in addition to our rules in the stores that request it.
 
-No other module knows the package. It could also ask providers whether a secret is alive, or revoke it: we use neither.
-Scanning needs no network.
+No other module uses the package. It could also ask providers whether a secret is valid, or revoke it: ctxvc does
+neither. Scanning needs no network.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Protocol
 from ctxvc.core.secrets.redact import Finding
 from ctxvc.errors import CtxvcError, Refused
 
-#: In the store's `config`: the scanner to run in addition to our rules.
+#: In the store's `config`: the scanner to use in addition to our rules.
 SETTING = "ctxvc.scanner"
-#: The only supported one.
+#: The only supported scanner.
 KINGFISHER = "kingfisher"
 _PACKAGE = "kingfisher-secret-scanner"
 
-# Bytes that make it take a text for UTF-16 or UTF-32 and count offsets in those; no secret contains them.
+# Bytes that make the scanner take a text for UTF-16 or UTF-32 and count offsets accordingly; no secret contains them.
 _AS_BYTES = bytes.maketrans(b"\0\xfe\xff", b"   ")
-# The rule set's name, which precedes the rule's own.
+# The name of the rule set, before the rule's own name.
 _WHOSE = re.compile(r"^(?:.*/|[^.]*\.)")
 _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
@@ -41,13 +41,13 @@ class _Kingfisher(Protocol):
     def scan(self, data: bytes, /) -> Sequence[_Match]: ...
 
 
-# Loading it takes half a second, and several seconds the first time. Its rules are the same for every store.
+# Loading takes half a second, and several seconds the first time. The rules are the same for every store.
 _loaded: list[_Kingfisher] = []
 _loading = threading.Lock()
 
 
 class Scanner:
-    """Scans texts with the named scanner, which is loaded at the first text. Safe to use from any number of threads."""
+    """Scans texts with the named scanner, which is loaded with the first text. Thread-safe."""
 
     def __init__(self, name: str, store: Path) -> None:
         self._name = name
@@ -56,8 +56,7 @@ class Scanner:
     def __call__(self, data: bytes) -> list[Finding]:
         """The secrets in a text.
 
-        Raises: Refused if the scanner is not installed or not supported; CtxvcError if it fails, so that no text counts
-        as scanned.
+        Raises: Refused if the scanner is missing or not supported; CtxvcError if it fails: no text counts as scanned.
         """
         seen = data.translate(_AS_BYTES)
         try:
@@ -90,7 +89,7 @@ class Scanner:
                         "stored",
                         hint=f"`pip install 'ctxvc[secrets]'`, or turn it off: `{self._setting()}`",
                     ) from error
-                # It caches compiled rules in the person's own folders: a foreign store could bring such a cache.
+                # Without its cache of compiled rules in the person's own folders: a foreign store could bring one.
                 _loaded.append(package.Scanner(package.Rules()))
             return _loaded[0]
 

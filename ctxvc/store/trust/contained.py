@@ -1,11 +1,11 @@
-"""Opening a store's files so that no name or link in it leads out of it.
+"""Opens a store's files so that no name or link in it leads out of it.
 
-A store may come from a clone, an archive or a shared folder, so none of its names and links can be trusted. A name here
-is plain and relative (`ctxvc/journal/demo`), no part of it is followed if it is a link, only regular files are opened,
-and no call blocks on a pipe. The store's own path is the person's, and may go through links.
+A store may come from a clone, an archive or a shared folder, so its names and links cannot be trusted. Names passed to
+these functions are plain and relative (`ctxvc/journal/demo`), no part of a name is followed if it is a link, only
+regular files are opened, and no call blocks on a pipe. The store's own path is the person's, and may go through links.
 
-`examine` checks the whole store once, when it is opened. The other functions are safe without it, for hooks, which read
-and write before that, and for all code that removes or replaces.
+`examine` checks the whole store once, when it is opened. The other functions are safe without it, as needed by hooks,
+which read and write before that, and by all code that removes or replaces.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pathlib import Path
 from ctxvc.errors import Refused
 from ctxvc.store import files as durable
 
-#: The deepest nesting of folders in a store, and in a folder to be removed: deeper is an attack on the stack.
+#: The deepest nesting of folders in a store, and in a folder to be removed. Anything deeper is an attack on the stack.
 DEEPEST = 64
 #: The most bytes of a file that is read whole, unless the caller gives a limit.
 LARGEST = 64 * 1024 * 1024
-#: The most bytes of a ref, lock or HEAD; of git's configuration; of a journal and any other file read whole.
+#: Limits in bytes: for a ref, lock or HEAD; for git's configuration; for a journal and any other file read whole.
 _SMALL, _CONFIGURATION, _WHOLE = 8192, 1 << 20, 1 << 30
-#: Files that make git take objects, refs or settings from another repository.
+#: Files that make git take objects, refs or settings from another repository, with what each takes.
 _ELSEWHERE = {
     "commondir": "another repository's refs and objects",
     "gitdir": "another repository's location",
@@ -37,11 +37,11 @@ _LINKED = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 
 
 def examine(store: Path) -> None:
-    """Raises: Refused if anything in the store leads out of it, blocks on opening, or is too large to read.
+    """Checks a whole store. Raises: Refused if anything in it leads out, blocks on opening, or is too large to read.
 
-    Skipped are the insides of checkouts, which a person may change, and links in `hooks/`, where git looks for programs
-    that ctxvc never runs. The error names the first entry that is not a plain file or folder or that names another
-    repository, or a folder that cannot be listed: its contents could be reached by name all the same.
+    The insides of checkouts, which a person may change, are skipped, and so are links in `hooks/`, where git looks for
+    programs that ctxvc never runs. The error names the first entry that is not a plain file or folder or that names
+    another repository, or a folder that cannot be listed: its contents could still be reached by name.
     """
     waiting = [("", 0)]
     while waiting:
@@ -68,7 +68,7 @@ def examine(store: Path) -> None:
 
 
 def _check(store: Path, name: str, entry: os.DirEntry[str]) -> None:
-    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, or a file too long for its kind."""
+    """Raises: FileNotFoundError; Refused for a link, a pipe, a device, or a file too large for its kind."""
     if not entry.is_file(follow_symlinks=False):
         raise _foreign(store, name, entry.stat(follow_symlinks=False))
     if name in _ELSEWHERE and entry.stat(follow_symlinks=False).st_size:
@@ -92,7 +92,7 @@ def _limit(name: str) -> int:
         return _SMALL
     if name in ("config", "config.worktree", "info/attributes", "info/exclude", "info/grafts"):
         return _CONFIGURATION
-    return 0 if name.startswith(("objects/", "ctxvc/cache/")) else _WHOLE  # of the cache nothing is read whole
+    return 0 if name.startswith(("objects/", "ctxvc/cache/")) else _WHOLE  # nothing in the cache is read whole
 
 
 def plain(name: str) -> bool:
@@ -101,8 +101,10 @@ def plain(name: str) -> bool:
 
 
 def read(store: Path, name: str, most: int = LARGEST) -> bytes:
-    """The bytes of a file. Raises: FileNotFoundError; Refused if it is not a plain file or is longer than `most`
-    bytes."""
+    """The bytes of a file.
+
+    Raises: FileNotFoundError; Refused if it is not a plain file or is longer than `most` bytes.
+    """
     handle = opened(store, name, os.O_RDONLY)
     with os.fdopen(handle, "rb") as file:
         if os.fstat(handle).st_size > most:
@@ -111,10 +113,10 @@ def read(store: Path, name: str, most: int = LARGEST) -> bytes:
 
 
 def opened(store: Path, name: str, flags: int) -> int:
-    """A descriptor of a plain file; `O_CREAT` makes one, private to this user.
+    """Opens a plain file; returns its descriptor. With `O_CREAT`, a new file is private to this user.
 
-    Raises: OSError; Refused if it is a link, pipe or device, if it is reached through a link, or if it would be written
-    to and has a second name, which may lie outside the store.
+    Raises: OSError; Refused if it is a link, pipe or device, if it is reached through a link, or if it is opened for
+    writing and has a second name, which may lie outside the store.
     """
     with _folder(store, name) as (folder, last):
         try:
@@ -133,8 +135,7 @@ def opened(store: Path, name: str, flags: int) -> int:
 
 
 def detach(store: Path, name: str) -> bool:
-    """Gives the file an inode of its own if it had a second name, as in a copy by hard links; returns whether it had
-    one.
+    """Gives a file with a second name, as in a copy by hard links, an inode of its own; returns whether it had one.
 
     The caller holds the lock under which the file is written. Raises: OSError, Refused.
     """
@@ -150,7 +151,7 @@ def detach(store: Path, name: str) -> bool:
 
 
 def replace(store: Path, name: str, data: bytes, mode: int = 0o600, *, durably: bool = True) -> None:
-    """Replaces the file with `data` in one step. Raises: OSError, Refused.
+    """Replaces the file with `data` atomically. Raises: OSError, Refused.
 
     With `durably`, the data is on the disk on return.
     """
@@ -183,7 +184,7 @@ def move(store: Path, name: str, target: str) -> None:
 
 
 def remove(store: Path, name: str) -> bool:
-    """Removes the file, or a link in its place; returns whether there was one. Raises: OSError, Refused."""
+    """Removes the file, or a link in its place; returns whether it existed. Raises: OSError, Refused."""
     try:
         with _folder(store, name) as (folder, last):
             os.unlink(last, dir_fd=folder)
@@ -234,9 +235,9 @@ def _remove_tree(folder: int, name: str, depth: int) -> None:
 
 
 def make_folder(store: Path, name: str, *, private: bool = False) -> None:
-    """Creates the folder and those above it, new ones private to this user. Raises: OSError, Refused.
+    """Creates the folder and missing ones above it, private to this user. Raises: OSError, Refused.
 
-    With `private`, an existing folder is made private too; existing ones above it stay as they are.
+    With `private`, an existing folder is made private too; existing folders above it stay as they are.
     """
     parts = name.split("/")
     for count in range(1, len(parts) + 1):
@@ -260,7 +261,7 @@ def _close_to_others(folder: int, name: str) -> None:
 
 
 def names(store: Path, folder: str) -> list[str]:
-    """The names in a folder, sorted; none if it is missing. Raises: OSError, Refused if it is not a folder."""
+    """The names in a folder, sorted; empty if it is missing. Raises: OSError; Refused if it is not a folder."""
     try:
         with _folder(store, f"{folder}/.") as (handle, _):
             return sorted(os.listdir(handle))
@@ -292,7 +293,7 @@ def glance(file: Path, most: int = LARGEST, *, flags: int = 0) -> bytes:
 
 @contextmanager
 def _folder(store: Path, name: str) -> Iterator[tuple[int, str]]:
-    """A descriptor of the folder that `name` lies in, reached through no link, and the last part of the name.
+    """Yields a descriptor of the folder that `name` lies in, reached through no link, and the last part of the name.
 
     Raises: OSError; Refused if a part of the name is a link or is not plain.
     """
@@ -314,7 +315,7 @@ def _folder(store: Path, name: str) -> Iterator[tuple[int, str]]:
 
 
 def _reason(store: Path, name: str, folder: int, last: str, error: OSError) -> Exception:
-    """The reason why a file could not be opened: the kind of what is in its place, if that is the cause."""
+    """The error for a file that could not be opened; it names what is in its place, if that is the cause."""
     try:
         status = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -366,7 +367,7 @@ def main_worktree(start: Path) -> Path | None:
 
 
 def linked_worktrees(main: Path) -> list[Path]:
-    """The roots of the linked worktrees of the main one at `main`, by their names in git. Both sides must agree."""
+    """The roots of the worktrees linked to the one at `main`, sorted by their names in git. Both sides must agree."""
     try:
         linked = sorted((main / ".git" / "worktrees").iterdir())
     except OSError:
@@ -380,29 +381,31 @@ def linked_worktrees(main: Path) -> list[Path]:
 
 
 def pointer(file: Path, base: Path) -> Path | None:
-    """The path that one of git's pointer files names, relative to `base`, with links resolved; None if it names none.
+    """The path in one of git's pointer files, relative to `base`, with links resolved; None if it names none.
 
-    Read exactly as git reads it, which keeps spaces as part of the path and expects a prefix only in `.git`. Otherwise
-    git could be led to a place that was never checked.
+    Parsed exactly as git does: spaces are part of the path, and only `.git` has a prefix. Otherwise git could be led to
+    a place that was never checked.
     """
     try:
         data = glance(file, _SMALL + 1, flags=os.O_NOFOLLOW)
         before = b"gitdir: " if file.name == ".git" else b""
         path = os.fsdecode(data.removeprefix(before)).rstrip("\r\n") if data.startswith(before) else ""
         return Path(base, path).resolve() if path and len(data) <= _SMALL else None
-    except (OSError, ValueError, RuntimeError):  # missing, a NUL in it, a circle of links
+    except (OSError, ValueError, RuntimeError):  # missing, a NUL in the path, circular links
         return None
 
 
 def is_worktree(linked: Path, dot_git: Path) -> bool:
-    """Whether git's folder of a worktree, `linked`, names the `.git` file that names it."""
+    """Whether `linked`, git's folder of a worktree, names `dot_git`, the file that names it."""
     back = pointer(linked / "gitdir", linked)
     return back is not None and back.parent == dot_git.parent.resolve() and back.name == dot_git.name
 
 
 def refuse_link(path: Path) -> None:
-    """Raises: Refused if the store is a link. Called for a store that was found, not named by the person: a foreign
-    project may contain a link to another store."""
+    """Raises: Refused if the store is a link.
+
+    For a store that was found, not named by the person: a foreign project may contain a link to another store.
+    """
     if path.is_symlink():
         target = str(path.readlink())
         raise Refused(f"{path} is a link to {target[:300]!r}, which may come with a project",

@@ -1,6 +1,6 @@
 """The person's data folder, and the id by which a machine recognises a store.
 
-Hooks ask for both several times a second, so next to nothing is imported.
+Hooks use both several times a second, so next to nothing is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
 from ctxvc.store import files
 
-#: In the store: its id on the machines that know it. Not secret, and no right follows from it alone.
+#: The file in a store with its id on the machines that know it. Not secret; it alone gives no rights.
 ID = Path("ctxvc", "id")
 #: An id has 32 characters and a line end; a longer file is not one.
 _LONGEST = 4096
@@ -41,7 +41,7 @@ def store_id(path: Path) -> str:
 
 
 def make_id(path: Path) -> str:
-    """The store's id, created if missing; of two processes that create one at once, both use the first.
+    """The store's id, created if missing; if two processes create one at the same time, both use the first.
 
     Raises: CtxvcError if it cannot be written.
     """
@@ -64,9 +64,9 @@ def make_id(path: Path) -> str:
 
 
 def data_folder(*, make: bool = False) -> Path:
-    """The folder of this person's data on this machine; created if missing, with `make`.
+    """The folder of this person's data on this machine; with `make`, created if missing.
 
-    Raises: Refused if there is none, with the reason: without it everything works except `trust` and finishing a purge.
+    Raises: Refused if there is none, with the reason; only `trust` and finishing a purge need it.
     """
     if not any(os.environ.get(name, "").startswith("/") for name in ("HOME", "XDG_DATA_HOME")):
         raise no_folder("HOME is not set")
@@ -84,7 +84,7 @@ def data_folder(*, make: bool = False) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
         about = folder.stat()
     except FileNotFoundError:
-        return folder  # empty as yet
+        return folder  # empty so far
     except OSError as error:
         raise no_folder(f"{folder} cannot be used: {error.strerror}") from error
     if about.st_uid != os.geteuid() or not stat.S_ISDIR(about.st_mode):
@@ -138,7 +138,7 @@ def read_plain(path: Path, most: int) -> bytes | None:
 
 
 def make_file(path: Path, data: bytes) -> None:
-    """Creates the file at `path` in one step; of two processes that create one at once, both find the first's.
+    """Creates the file at `path` atomically; if two processes create one at the same time, both find the first.
 
     Raises: OSError.
     """
@@ -147,7 +147,7 @@ def make_file(path: Path, data: bytes) -> None:
     try:
         os.link(own, path, follow_symlinks=False)
     except FileExistsError:
-        pass  # theirs wins
+        pass  # the other process's file wins
     finally:
         own.unlink()
     files.sync_folder(path.parent)

@@ -1,6 +1,6 @@
-"""What this machine remembers of the stores of its person, a file a store in the data folder.
+"""What this machine remembers of its person's stores: one file per store in the data folder.
 
-No right follows from being known: a known store is opened and checked like any other.
+Being known gives a store no rights: it is opened and checked like any other.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ctxvc.store import files, objects, timestamp
 from ctxvc.store.files import locked
 from ctxvc.store.trust.identity import data_folder, is_id, make_id, no_folder, read_plain, store_id
 
-#: In the data folder.
+#: The folder in the data folder.
 STORES = "stores"
-#: In a store, the table of its sessions for questions in SQL.
+#: The folder in a store with the table of its sessions for questions in SQL.
 TABLE = Path("ctxvc", "cache", "table")
 _LOCK = "lock"
-#: The most bytes that are read of what is remembered of a store.
+#: The most bytes of such a file that are read.
 _LARGEST = 256 * 1024
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A setting that is not on the list: its file, by the path in the store, and its text.
+    """A setting that is not on the list: its file, as a path in the store, and its text.
 
     `acceptable` says whether a person may accept it.
     """
@@ -41,9 +41,9 @@ class Setting(msgspec.Struct, frozen=True):
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """This machine's memory of a store: its last path, whether it was made here, and the accepted settings.
 
-    `accepted` is the checksum of the files as the person saw them; empty if nothing is accepted. `tables` are the
-    folders outside the store that have its table, and the addresses in object stores. A `throwaway` is no project's:
-    its sessions count only where one is in it.
+    `accepted` is the checksum of the settings files as the person saw them; empty if nothing is accepted. `tables` are
+    the folders outside the store, and the addresses in object stores, that have its table. A `throwaway` belongs to no
+    project: its sessions count only for someone working in it.
     """
 
     format: int = 1
@@ -59,7 +59,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 def remember_table(path: Path, table: Path | str) -> None:
     """Remembers that a folder, or an address in an object store, has the store's table.
 
-    Raises: Refused without a data folder: a purge could not find it.
+    Raises: Refused without a data folder, because a purge could then not find it.
     """
     place = real(table) if isinstance(table, Path) else table
     with recorded(make_id(path)) as (file, former):
@@ -69,8 +69,7 @@ def remember_table(path: Path, table: Path | str) -> None:
 
 
 def tables(path: Path) -> list[Path | str]:
-    """The folders that have the store's table, its own and those that this machine knows of, and such addresses in
-    object stores."""
+    """The places of the store's table: its own folder, and the folders and addresses known to this machine."""
     try:
         name = store_id(path)
         remembered = memory(data_folder() / STORES / f"{name}.json") if name else None
@@ -81,16 +80,15 @@ def tables(path: Path) -> list[Path | str]:
 
 
 def remember_made(path: Path, *, throwaway: bool = False) -> None:
-    """Remembers that this machine made the store. Does nothing without a data folder: work with the store needs
-    none."""
+    """Remembers that this machine made the store. Does nothing without a data folder, which the store does not need."""
     with suppress(CtxvcError), recorded(make_id(path)) as (file, _):
         write(file, Remembered(path=real(path), made=True, time=timestamp.now("seconds"), throwaway=throwaway))
 
 
 def remember_used(path: Path) -> None:
-    """Remembers where the store is, unless that is known. Does nothing without a data folder.
+    """Remembers the store's path, unless it is already known. Does nothing without a data folder.
 
-    Of two copies of a store the one that was there first stays known, until it is gone.
+    If there are two copies of a store, the known one stays known until it is gone.
     """
     with suppress(CtxvcError):
         name, here = store_id(path), real(path)
@@ -104,9 +102,9 @@ def remember_used(path: Path) -> None:
 
 
 def paths() -> list[Path]:
-    """The stores that were made or used on this machine and are still there, by path; throwaways are left out.
+    """The stores that were made or used on this machine and still exist, sorted by path; without throwaways.
 
-    What is gone is forgotten, unless the person accepted settings of it: it may have been moved.
+    A missing store is forgotten, unless the person accepted settings of it: it may have been moved.
     """
     stores = []
     with suppress(CtxvcError, OSError):
@@ -123,7 +121,7 @@ def paths() -> list[Path]:
 
 
 def paths_with(here: Path) -> list[Path]:
-    """The same with the store at `here`, which comes first, known or not."""
+    """`paths` with the store at `here` first, whether known or not."""
     return [here, *(path for path in paths() if path.resolve() != here.resolve())]
 
 
@@ -144,7 +142,7 @@ def recorded(name: str) -> Iterator[tuple[Path, Remembered | None]]:
 
 
 def memory(file: Path) -> Remembered | None:
-    """What the file says of a store; None if it is missing or of another format."""
+    """The memory of a store in the file; None if it is missing or of another format."""
     try:
         remembered = msgspec.json.decode(read_plain(file, _LARGEST) or b"", type=Remembered)
     except (CtxvcError, msgspec.MsgspecError, ValueError):
@@ -153,12 +151,12 @@ def memory(file: Path) -> Remembered | None:
 
 
 def write(file: Path, remembered: Remembered) -> None:
-    """Writes what is remembered of a store. Raises: OSError."""
+    """Writes the memory of a store. Raises: OSError."""
     files.replace(file, msgspec.json.encode(remembered))
 
 
 def real(path: Path) -> str:
-    """The path with all links resolved. Raises: Refused if JSON cannot hold it."""
+    """The path with all links resolved. Raises: Refused if it is not UTF-8, as JSON requires."""
     resolved = os.path.realpath(path)
     try:
         resolved.encode()

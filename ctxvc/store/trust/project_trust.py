@@ -1,4 +1,4 @@
-"""Which project's own settings the person accepted on this machine: by the file's place, and by its bytes."""
+"""The projects whose own settings the person accepted on this machine, by the file's path and its bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ctxvc.errors import CtxvcError
 from ctxvc.store import files, timestamp
 from ctxvc.store.trust.identity import data_folder, no_folder, read_plain
 
-#: In the data folder.
+#: The folder in the data folder.
 _FOLDER = "projects"
 _LARGEST = 64 * 1024
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The file as it was when the person accepted it."""
+    """The settings file as it was when the person accepted it."""
 
     format: int = 1
     path: str
@@ -27,7 +27,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_accepted(file: Path, data: bytes) -> bool:
-    """Whether the person accepted exactly these bytes at this place."""
+    """Whether the person accepted exactly these bytes at this path."""
     try:
         record = _record(_place(file))
     except CtxvcError:
@@ -47,7 +47,7 @@ def accept(file: Path, data: bytes) -> None:
 
 
 def revoke(file: Path) -> bool:
-    """Takes that back; returns whether anything was accepted. Raises: Refused, CtxvcError."""
+    """Revokes the acceptance of the file; returns whether there was one. Raises: Refused, CtxvcError."""
     place = _place(file)
     if _record(place) is None:
         return False
@@ -59,7 +59,7 @@ def revoke(file: Path) -> bool:
 
 
 def accepted() -> list[Accepted]:
-    """All that is accepted, by path. Raises: Refused without a data folder."""
+    """All accepted files, sorted by path. Raises: Refused without a data folder."""
     folder = data_folder() / _FOLDER
     records = [_record(place) for place in sorted(folder.glob("*.json"))] if folder.is_dir() else []
     return sorted(filter(None, records), key=lambda record: record.path)
@@ -79,7 +79,7 @@ def _record(place: Path) -> Accepted | None:
 
 
 def _real(file: Path) -> str:
-    """The path with all links resolved; what is no UTF-8 in it, escaped."""
+    """The path with all links resolved, with invalid UTF-8 escaped."""
     return os.fsencode(os.path.realpath(file)).decode("utf-8", "backslashreplace")
 
 

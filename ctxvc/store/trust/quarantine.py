@@ -1,7 +1,7 @@
-"""What comes from another store: fetched beside ours, checked there, and only then taken in.
+"""Content from another store: fetched beside ours, checked there, and only then accepted.
 
-The other side may be anybody. Until all that a scope's history needs was checked, none of it is in our packs and no ref
-leads to it; a kill leaves a folder that the next arrival removes.
+The other side may be anyone. Until everything that a scope's history needs has been checked, none of it is in our packs
+and no ref leads to it; if killed, a quarantine leaves a folder that the next one removes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ctxvc.store.upkeep.carriers import Carriers
 from ctxvc.store.verify.finding import Where
 from ctxvc.store.verify.history import History
 
-#: In the store.
+#: The folder in the store.
 FOLDER = "ctxvc/incoming"
 _PACKS = (".pack", ".idx")
 
 
 class Quarantine:
-    """Objects that came in and are not ours yet. `objects` is their folder."""
+    """Objects that were received and not accepted yet. `objects` is their folder."""
 
     def __init__(self, store: Store, objects: Path, lock: int) -> None:
         self._store = store
@@ -42,14 +42,14 @@ class Quarantine:
         self._reader: Objects | None = None
 
     def fetch(self, address: str, wants: Iterable[str], *, ask: bool = False) -> None:
-        """Fetches commits by their ids, or whole refs, with all that they need. Raises: as `transport.fetch`."""
+        """Fetches commits by their ids, or whole refs, with everything that they need. Raises: as `transport.fetch`."""
         transport.fetch(self._store.path, address, wants, objects=self._objects, ask=ask, inherit=(self._lock,))
         self._repository = self._reader = None
 
     def assemble(self, address: str, carrier: str, ref: str, *, ask: bool = False) -> None:
-        """Puts together what comes in pieces: the packs of a carrier, and of those before it that are needed.
+        """Assembles what arrives in pieces: the packs of a carrier, and of earlier carriers that are needed.
 
-        `ref` is the remote's ref that leads to it. Raises: as `transport.fetch`; Damaged.
+        `ref` is the remote's ref that leads to the carrier. Raises: as `transport.fetch`; Damaged.
         """
         folder = self._objects.parent / "pieces.git"
         try:
@@ -68,19 +68,19 @@ class Quarantine:
             shutil.rmtree(folder, ignore_errors=True)
 
     def has(self, commit: str) -> bool:
-        """Whether the commit is in the store or came in."""
+        """Whether the commit is in the store or was received."""
         return commit in self.repository
 
     @property
     def repository(self) -> pygit2.Repository:
-        """The store as it would be with what came in."""
+        """The store's repository as it would be with the received objects."""
         if self._repository is None:
             self._repository = program._open(self._store.path, trusted=True)
             self._repository.odb.add_disk_alternate(str(self._objects))
         return self._repository
 
     def names(self) -> frozenset[str]:
-        """The ids of all objects that came in."""
+        """The ids of all objects that were received."""
         return frozenset(chain.from_iterable(map(program.packed, (self._objects / "pack").glob("pack-*.idx"))))
 
     def check(self, session: str, scope: str, tip: str) -> None:
@@ -89,7 +89,7 @@ class Quarantine:
         Raises: Damaged, with the first fault.
         """
         if self._reader is None:
-            self._reader = Objects(self.repository)  # one for all checks: scopes of a session share most trees
+            self._reader = Objects(self.repository)  # one for all checks: the scopes of a session share most trees
         objects, history = self._reader, History(self._reader)
         try:
             meta = history.meta(objects.commit(bytes.fromhex(tip)))
@@ -122,7 +122,7 @@ class Quarantine:
                 stack += [(parent.hex(), False) for parent in objects.commit(bytes.fromhex(commit)).parents]
 
     def follows(self, tip: str, older: str) -> bool:
-        """Whether a scope's line at `tip` goes on from `older`: by first parents: a goto joins nothing."""
+        """Whether `tip` continues `older` by first parents: a second parent, as of a goto, does not count."""
         at: str | None = tip
         while at is not None and at != older:
             commit = self.repository[at]
@@ -131,10 +131,10 @@ class Quarantine:
         return at == older
 
     def accept(self) -> None:
-        """Moves what came in into the store's packs. Killed in between, there are packs that no ref needs."""
+        """Moves the received packs into the store. If killed in between, it leaves packs that no ref needs."""
         target = self._store.path / "objects" / "pack"
         packs = sorted((self._objects / "pack").glob("pack-*.pack"))
-        with locked(self._store._store_lock, shared=True):
+        with self._store.shared():
             for pack in packs:
                 for suffix in _PACKS:  # git looks for the index, which comes last
                     os.replace(pack.with_suffix(suffix), target / f"{pack.stem}{suffix}")
@@ -144,7 +144,7 @@ class Quarantine:
 
 @contextmanager
 def quarantine(store: Store) -> Iterator[Quarantine]:
-    """A place for what comes in, gone afterwards with all that was not accepted. One at a time. Raises: Conflict."""
+    """Yields a place for received objects; removes at the end what is not accepted. One at a time. Raises: Conflict."""
     contained.make_folder(store.path, "ctxvc/lock")
     with locked(store.path / "ctxvc" / "lock" / "_incoming") as lock:
         folder = store.path / FOLDER

@@ -1,10 +1,10 @@
 """Seals on files that this machine leaves in a store for itself: a request, a text for a model, a checkout.
 
-A foreign store can contain files that look the same. Only those sealed with a key outside the store are obeyed. The key
-is the person's or, without a data folder (no home, a read-only one), one that lasts until the temporary folder is
+A foreign store can contain files that look the same; only those sealed with a key outside the store are obeyed. The key
+is the person's or, without a data folder (no home, or a read-only one), one that lasts until the temporary folder is
 cleared: recording works there too. A seal is bound to the store's id, so it stays valid when the store is moved; in a
 copy it proves what this machine once wrote for the original, which does no harm there (decision 17). Hooks make several
-seals a second, so none is written down.
+seals a second, so seals are not recorded.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from ctxvc.errors import CtxvcError
 from ctxvc.store.trust import identity
 
-#: In the folder: the only secret of this person's machine, 32 bytes.
+#: The file in the folder with the only secret of this person's machine, 32 bytes.
 KEY = "key"
 _BYTES = 32
 
 
 def seal(store: Path, payload: bytes) -> str:
-    """This machine's seal on `payload` in the store at `store`, which gets an id if it has none.
+    """This machine's seal on `payload` in the store at `store`; creates the store's id if it has none.
 
-    Raises: OSError if no key or id can be kept.
+    Raises: OSError if no key or id can be stored.
     """
     try:
         name = identity.make_id(store)
@@ -54,12 +54,12 @@ def is_sealed_here(store: Path, payload: bytes, seal: str) -> bool:
 
 
 def _mac(key: bytes, name: str, payload: bytes) -> str:
-    # `trust.seal` uses the same key: the prefix tells the two kinds of seals apart.
+    # `trust.seal` uses the same key: the prefix distinguishes the two kinds of seals.
     return hmac.new(key, b"ctxvc mark 1\0%s\0%s" % (name.encode(), payload), hashlib.sha256).hexdigest()
 
 
 def _folders(*, make: bool) -> Iterator[Path]:
-    """The folders that may have a key: the person's data folder, if there is one, then the temporary one."""
+    """The folders that may have a key: the person's data folder, if there is one, then the temporary folder."""
     with suppress(CtxvcError):
         yield identity.data_folder(make=make)
     import tempfile
@@ -69,13 +69,13 @@ def _folders(*, make: bool) -> Iterator[Path]:
         if make:
             with suppress(FileExistsError):
                 folder.mkdir(mode=0o700)
-        status = folder.lstat()  # anyone could have put a link there
+        status = folder.lstat()  # not followed: anyone could have put a link there
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
             yield folder
 
 
 def _key(folder: Path, *, make: bool) -> bytes:
-    """Raises: OSError."""
+    """The key in the folder; with `make`, created if missing. Raises: OSError."""
     return _read(folder / KEY, folder.stat().st_ino, make)
 
 

@@ -1,8 +1,8 @@
 """What a store may do on this machine: its harmless settings, and what the person accepted or this machine sealed.
 
-A store can come from anywhere. The harmless settings are a list (`allowlist`); any other counts only once the person
-accepted it, and a decision recorded in the store counts only under a seal of this machine. Both are remembered in the
-person's data folder, never in the store.
+A store can come from anywhere. Harmless settings are on a list (`allowlist`); any other counts only once the person has
+accepted it, and a decision recorded in the store counts only under a seal of this machine. Acceptances and seals are in
+the person's data folder, never in the store.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ctxvc.store.trust.identity import (
 )
 from ctxvc.store.trust.known_stores import STORES, Remembered, Setting, memory, real, recorded, write
 
-#: In the data folder.
+#: Names in the data folder.
 KEY = "key"
 SEALS = "seals"
 
-#: The most bytes of a file of settings.
+#: The most bytes of a settings file.
 LARGEST = 256 * 1024
 #: The most linked worktrees that are checked.
 _MOST_WORKTREES = 10_000
@@ -49,7 +49,7 @@ _SEAL = re.compile(r"[0-9a-f]{64}")
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The settings of a store that are not on the list, and the checksum of all its files of settings."""
+    """The settings of a store that are not on the list, and the checksum of all its settings files."""
 
     settings: tuple[Setting, ...]
     sum: str
@@ -59,19 +59,22 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def check(path: Path) -> None:
-    """Raises: Refused if a setting of the store at `path` is neither harmless nor accepted here, with its file and the
-    remedy; Damaged if a file of settings cannot be parsed. Otherwise git may be started on the store."""
+    """Checks that git may be started on the store at `path`.
+
+    Raises: Refused, with file and remedy, if a setting is neither harmless nor accepted here; Damaged if a settings
+    file cannot be parsed.
+    """
     survey = look(path)
     if not survey.settings:
         return
     barred = [setting for setting in survey.settings if not setting.acceptable]
-    if not barred and _is_accepted(path, survey.sum):
+    if not barred and is_accepted(path, survey):
         return
     raise _refusal(path, (barred or survey.settings)[0], len(survey.settings) - 1)
 
 
 def look(path: Path) -> Survey:
-    """The store's settings that are not on the list. None of them is obeyed.
+    """The store's settings that are not on the list. None of them takes effect.
 
     Raises: Refused if a part of the store is a link or another repository; Damaged; CtxvcError if it cannot be read.
     """
@@ -87,7 +90,7 @@ def look(path: Path) -> Survey:
         if data is None:
             continue
         refused = list(_refused(path, name, data))
-        if refused or "/" not in name:  # adding or removing a checkout changes nothing that a person accepted
+        if refused or "/" not in name:  # adding or removing a checkout does not affect what a person accepted
             digest.update(b"%s\0%d\0%s" % (name.encode(), len(data), data))
         settings += refused
     borrowed = _read(path / _ALTERNATES)
@@ -110,12 +113,12 @@ def _refused(path: Path, name: str, data: bytes) -> Iterator[Setting]:
 
 @lru_cache(maxsize=16)
 def _unlisted(data: bytes) -> tuple[config_parser.Setting, ...]:
-    """The settings of a file that are not on the list. Git is started often, on files that hardly ever change."""
+    """The settings in a file that are not on the list. Cached: git is started often, and the files rarely change."""
     return tuple(setting for setting in config_parser.settings(data) if not allowlist.is_harmless(setting))
 
 
 def _worktree_files(path: Path) -> Iterator[str]:
-    """The files in which linked worktrees have settings of their own, by paths in the store."""
+    """The files with linked worktrees' own settings, as paths in the store."""
     folder = path / "worktrees"
     try:
         if folder.is_symlink():
@@ -159,7 +162,7 @@ def _refusal(path: Path, first: Setting, others: int) -> Refused:
 
 
 def accept(path: Path, survey: Survey) -> None:
-    """Accepts the settings in `survey` for this store, until one of its files of settings changes.
+    """Accepts the settings in `survey` for this store, until one of its settings files changes.
 
     Raises: Refused if there is no data folder or one of the settings cannot be accepted; CtxvcError.
     """
@@ -174,7 +177,7 @@ def accept(path: Path, survey: Survey) -> None:
 
 
 def revoke(path: Path) -> bool:
-    """Takes back what was accepted of the store; returns whether there was anything. Raises: Refused, CtxvcError."""
+    """Revokes everything accepted for the store; returns whether there was anything. Raises: Refused, CtxvcError."""
     name = store_id(path)
     if not name:
         return False
@@ -186,18 +189,7 @@ def revoke(path: Path) -> bool:
 
 
 def is_accepted(path: Path, survey: Survey) -> bool:
-    """Whether the person accepted exactly these settings on this machine. Outdated acceptances are forgotten."""
-    return _is_accepted(path, survey.sum)
-
-
-def accepted() -> list[Remembered]:
-    """All stores with accepted settings, by path. Raises: Refused without a data folder."""
-    folder = data_folder() / STORES
-    remembered = [memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
-    return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
-
-
-def _is_accepted(path: Path, sum: str) -> bool:
+    """Whether the person accepted exactly these settings on this machine. Forgets an outdated acceptance."""
     name = store_id(path)
     if not name:
         return False
@@ -207,10 +199,10 @@ def _is_accepted(path: Path, sum: str) -> bool:
         if remembered is None or not remembered.accepted:
             return False
         here = real(path)
-        # A copy has the id of its original, which is still at its path; the old path of a moved store is empty.
+        # A copy has its original's id while the original is still at its path; a moved store's old path is empty.
         if remembered.path != here and os.path.lexists(remembered.path):
             return False
-        if remembered.accepted != sum:
+        if remembered.accepted != survey.sum:
             revoke(path)
             return False
         if remembered.path != here:
@@ -221,11 +213,18 @@ def _is_accepted(path: Path, sum: str) -> bool:
         return False
 
 
+def accepted() -> list[Remembered]:
+    """All stores with accepted settings, by path. Raises: Refused without a data folder."""
+    folder = data_folder() / STORES
+    remembered = [memory(file) for file in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    return sorted((store for store in remembered if store and store.accepted), key=lambda store: store.path)
+
+
 # --- seals
 
 
 def seal(name: str, payload: bytes) -> str:
-    """A seal on `payload` for the store with that id. It counts once, and only this person's data folder can make it.
+    """Seals `payload` for the store with that id. The seal counts once, and only this person's data folder can make it.
 
     Raises: Refused without a data folder, CtxvcError.
     """
@@ -252,13 +251,13 @@ def is_sealed_here(name: str, payload: bytes, seal: str) -> bool:
 
 
 def break_seal(seal: str) -> None:
-    """Invalidates a seal whose purpose is fulfilled: restored from a copy, it does not count again."""
+    """Invalidates a seal that has served its purpose: it does not count again if restored from a copy."""
     if not _SEAL.fullmatch(seal):
         return
     try:
         (data_folder() / SEALS / seal).unlink(missing_ok=True)
     except (CtxvcError, OSError):
-        return  # it would have to be restored together with all that was staged
+        return  # it would have to be restored together with everything that was staged
 
 
 def _mac(key: bytes, name: str, payload: bytes) -> str:

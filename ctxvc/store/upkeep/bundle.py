@@ -1,4 +1,4 @@
-"""Sessions as one file: a git bundle of their scopes, which needs no other store."""
+"""Sessions as one file: a git bundle of their scopes, which depends on no other store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ctxvc.store.format import ref_of
 from ctxvc.store.git import program
 from ctxvc.store.store import Store
 
-#: Its name as a format.
+#: The name of the format.
 FORMAT = "bundle"
-#: The first line of a bundle.
+#: The possible first lines of a bundle.
 _SIGNS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 
 
@@ -30,9 +30,10 @@ def is_bundle(path: Path) -> bool:
 
 
 def write(store: Store, target: Path, sessions: Mapping[str, Collection[str]]) -> int:
-    """Writes a bundle of the committed scopes, session → scopes; returns its size in bytes once it is on the disk.
+    """Writes a bundle of the committed scopes; returns its size in bytes. `sessions` maps each session to its scopes.
 
-    Git has read it back by then. Raises: Refused if there is such a file; CtxvcError, and then there is none.
+    The file is on the disk on return, and git has verified it. Raises: Refused if the file exists; CtxvcError, and then
+    there is none.
     """
     if os.path.lexists(target):
         raise Refused(f"{target} exists", hint="name another file: a bundle may have the only copy of a session")

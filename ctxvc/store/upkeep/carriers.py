@@ -1,4 +1,4 @@
-"""Carriers: commits that bring a pack in pieces. Their files; and the packs of a remote's, put together again."""
+"""Carriers: commits that carry a pack in pieces. Makes a carrier's files, and reassembles the packs of a remote's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def files(tips: Iterable[str], base: Iterable[str], pieces: Iterable[bytes]) -> 
 
 
 class Carriers:
-    """The carriers of a remote, in a repository of their own in a folder that is removed afterwards."""
+    """The carriers of a remote, in a temporary repository that the caller removes."""
 
     def __init__(self, folder: Path, address: str, *, ask: bool = False) -> None:
         self._path = folder
@@ -35,7 +35,7 @@ class Carriers:
         program.run(None, "init", "--quiet", "--bare", "--template=", str(folder))
 
     def packs(self, newest: str, ref: str, has: Callable[[str], bool]) -> Iterator[bytes]:
-        """The packs that are needed where `has` says which commits are there, the oldest first.
+        """The packs that are needed, oldest first; `has` says which commits are already there.
 
         `ref` is the remote's ref that leads to the carrier. Raises: as `transport.fetch`; Damaged.
         """
@@ -53,7 +53,7 @@ class Carriers:
             (self._path / "shallow").unlink(missing_ok=True)
         try:
             transport.fetch(self._path, self._address, [carrier], shallow=shallow, ask=self._ask)
-        except Barred:  # an old server gives whole refs only
+        except Barred:  # an old server serves only whole refs
             transport.fetch(self._path, self._address, [ref], ask=self._ask)
 
     def _commits(self, carrier: str, name: str) -> list[str]:
@@ -70,7 +70,7 @@ class Carriers:
         return b"".join(self._git("cat-file", "blob", f"{carrier}:{path}") for path in sorted(sizes))
 
     def _git(self, *arguments: str) -> bytes:
-        """git's output. Raises: Damaged if it fails: what it was asked for is not as it should be."""
+        """git's output. Raises: Damaged if git fails, since the carrier is then not as it should be."""
         try:
             return program.run(self._path, *arguments)
         except CtxvcError as error:

@@ -1,4 +1,4 @@
-"""Keeping a store small and fast: its sizes on the disk, and one well-packed pack out of many."""
+"""Keeps a store small and fast: measures its sizes on the disk, and merges its packs into one well-packed pack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from ctxvc.errors import CtxvcError, Damaged, Phrase, Refused
-from ctxvc.store.files import locked
 from ctxvc.store.git import program
 from ctxvc.store.log import journal as journals
 from ctxvc.store.log.stored_session import StoredSession
@@ -23,10 +22,9 @@ from ctxvc.store.upkeep import leftovers
 #: Unreachable objects are kept this long: a push or a person's git may be about to point a ref at them.
 GRACE = timedelta(days=14)
 
-# The deltas that fast-import made are kept: it was given the versions of each file in sequence, and git's own search,
-# which sorts by name and size, mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). Objects
-# without a delta yet get one from another pack; a window above 10 finds no more. The window's memory is bounded, for
-# stores with bodies of many megabytes.
+# fast-import's deltas are kept: it received the versions of each file in sequence, whereas git's own search sorts by
+# name and size and mixes sessions (measured: 24 MB of imports became 35 to 47 MB with `-f`). Objects without a delta
+# get one from another pack; a window above 10 finds no more. The window's memory is bounded: bodies may be large.
 _COMPRESS = ("--window=10", "--depth=50", "--window-memory=128m")
 _REPACK = ("repack", "--quiet", "-n", "--no-write-bitmap-index")
 
@@ -34,7 +32,7 @@ _MARKER = "ctxvc/cache/compact"
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """The sizes of a store on the disk, in bytes; `total` is all of it, `packs` the number of packs."""
+    """The sizes of a store on the disk, in bytes; `total` is the whole store, `packs` the number of packs."""
 
     packs: int
     packed: int
@@ -47,7 +45,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 class GcReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a gc. `removed` are leftovers of killed writers, as paths in the store.
 
-    `unreadable` has an error for each session whose journal cannot be read and was left as it is.
+    `unreadable` has an error for each session whose journal cannot be read and was left unchanged.
     """
 
     before_bytes: int
@@ -77,16 +75,16 @@ def sizes(store: Store) -> Sizes:
     return Sizes(packs=len(_packs(store)), packed=packed, loose=loose, journal=journal, cache=cache, total=total)
 
 
-#: Told what is done now.
+#: Called with the current activity.
 Report = Callable[[str], None]
 
 
 def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: None) -> GcReport:
-    """Packs everything into one pack; unreachable objects older than `grace` are deleted.
+    """Merges everything into one pack; unreachable objects older than `grace` are deleted.
 
-    Flushes complete steps first. Writers go on while it compresses, and wait only while packs are exchanged. Killed at
-    any moment, it leaves an intact store, and the next gc finishes the work. Raises: CtxvcError; Conflict if a writer
-    holds the store too long.
+    Flushes complete steps first. Writers continue while it compresses, and wait only while packs are exchanged. If
+    killed at any moment, it leaves an intact store, and the next gc finishes the work.
+    Raises: CtxvcError; Conflict if a writer holds the store for too long.
     """
     start = time.perf_counter()
     before = sizes(store)
@@ -94,17 +92,17 @@ def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: Non
     unreadable = flush(store)
     if _packs(store) != _marked(store):
         report("packing")
-        # Under the shared lock no other process mistakes our temporary files for a killed writer's.
-        with locked(store._store_lock, shared=True) as lock:
+        # The shared lock keeps other processes from treating our temporary files as a killed writer's.
+        with store.shared() as lock:
             _git(store, lock, *_REPACK, "-a", *_COMPRESS)
     with store.exclusive() as lock:
         report("exchanging packs")
         removed = leftovers.remove(store.path)
-        # The half-written list of refs that a killed `git pack-refs` leaves blocks every later one.
+        # A half-written list of refs, left by a killed `git pack-refs`, blocks every later one.
         removed += ["packed-refs.new"] if contained.remove(store.path, "packed-refs.new") else []
         expiry = (datetime.now(timezone.utc) - grace).strftime("%Y-%m-%dT%H:%M:%SZ") if grace else "now"
         repack_options = ("-A", f"--unpack-unreachable={expiry}") if grace else ("-a",)
-        # Counts the reachable objects now, copies them from the pack above, and only then deletes the other packs.
+        # Determines the reachable objects now, copies them from the pack above, and only then deletes the other packs.
         _git(store, lock, *_REPACK, *repack_options, "-d")
         report("removing what nothing reaches")
         _git(store, lock, "prune", f"--expire={expiry}")
@@ -126,7 +124,7 @@ def gc(store: Store, *, grace: timedelta = GRACE, report: Report = lambda _: Non
 def flush(store: Store) -> list[Damaged]:
     """Commits the complete steps of all journals and sets damaged records aside.
 
-    Returns an error for each session whose journal cannot be read at all; it is left as it is. Raises: CtxvcError.
+    Returns an error for each session whose journal cannot be read at all; it is left unchanged. Raises: CtxvcError.
     """
     unreadable = []
     for name in store.sessions():
@@ -140,12 +138,12 @@ def flush(store: Store) -> list[Damaged]:
 
 
 def is_waiting(store: Store, session: str) -> bool:
-    """Whether the session's journal has what is in no commit, or damage. Raises: Damaged if it cannot be read."""
+    """Whether the session's journal has uncommitted records or damage. Raises: Damaged if it cannot be read."""
     _, records, _, tail = journals.contents(store.journal_path(session))
     return bool(records or tail.damage)
 
 
-#: What git says of an object that is not there as a whole, and of nothing else that can go wrong as it packs.
+#: What git prints for an object that is missing or damaged, and for no other failure while it packs.
 _DAMAGE = re.compile(
     r"corrupt|bad (packed |tree )?object|unable to read|Could not read [0-9a-f]{40}|missing (blob|tree|commit)|inflate:"
 )
@@ -165,7 +163,7 @@ def _packs(store: Store) -> list[str]:
 
 
 def _marked(store: Store) -> list[str]:
-    """The packs that the last gc left; while there are no others, there is nothing to compress."""
+    """The packs that the last gc left; if there are no others, there is nothing to compress."""
     try:
         return contained.read(store.path, _MARKER).decode("utf-8", "replace").split("\n")
     except (OSError, Refused):

@@ -1,8 +1,8 @@
-"""Files that a killed `git fast-import` leaves, and their removal under the store's exclusive lock.
+"""Files left by a killed `git fast-import`, and their removal under the store's exclusive lock.
 
-Each of these was seen to block all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep` with the
-name of the next pack (the replay is deterministic), temporary packs, crash reports. Our own temporary files are removed
-too.
+Each of these kinds was seen to block all later flushes, or to be half a file: a ref's stale `.lock`, a `pack-*.keep`
+with the name of the next pack (the replay is deterministic), temporary packs, crash reports. ctxvc's own temporary
+files are removed too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ctxvc.store.trust import contained
 
-#: Temporary files of ours, and of git and libgit2 for loose objects. Their writers may hold no lock of the store.
+#: Temporary files of ctxvc, and of git and libgit2 for loose objects. Their writers may hold no lock of the store.
 _OLD = (
     ".*.new",
     "ctxvc/journal/.*.new",
@@ -25,8 +25,8 @@ _OLD = (
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Files that a killed writer may have left. A living one has such files too: remove none without the lock."""
-    # A folder of such a name is not ours: no writer makes one.
+    """Files that a killed writer may have left. An active writer has such files too: remove none without the lock."""
+    # A folder with such a name is not ours: no writer makes one.
     return [leftover for leftover in _leftovers(path) if leftover.is_symlink() or not leftover.is_dir()]
 
 
@@ -54,7 +54,7 @@ def _leftovers(path: Path) -> Iterator[Path]:
 
 
 def _abandoned(file: Path) -> bool:
-    """Whether the file's writer was killed: a living one is done within a minute."""
+    """Whether the file's writer was killed: an active one finishes within a minute."""
     try:
         return file.stat().st_mtime < time.time() - 60
     except FileNotFoundError:
@@ -62,5 +62,5 @@ def _abandoned(file: Path) -> bool:
 
 
 def _ours(keep: Path) -> bool:
-    """Whether fast-import made it; git's own `receive-pack` and people make others, with another text."""
+    """Whether fast-import made the file; git's own `receive-pack` and people write other text into theirs."""
     return contained.glance(keep, 64).strip() in (b"fast-import", b"")

@@ -1,4 +1,4 @@
-"""Many new refs at once, in git's list of packed refs: one file is made durable instead of one a ref."""
+"""Adds many refs at once to git's list of packed refs: only one file is made durable, not one per ref."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ctxvc.store import files
 from ctxvc.store.trust import contained
 
 FILE = "packed-refs"
-#: git takes this name before it writes the list, and so do we: a stock git waits for us, and we for it.
+#: git creates this file before it writes the list, and so do we: stock git and we wait for each other.
 LOCK = f"{FILE}.lock"
-#: What a new list says of itself: it is sorted, and has for each tag what it leads to, for commits nothing.
+#: The header of a new list: it is sorted, and has the target of each tag; commits need none.
 _HEADER = b"# pack-refs with: peeled fully-peeled sorted \n"
 _LARGEST = 1 << 30
 _ID = re.compile(r"[0-9a-f]{40}")
@@ -22,10 +22,9 @@ _LINE = re.compile(rb"[0-9a-f]{40} refs/[^\n]+\n")
 
 
 def add(store: Path, refs: Mapping[str, str]) -> None:
-    """Adds refs to commits that are there, all or none, also if the power fails. The caller has the store's lock.
+    """Adds refs to existing commits, all or none, even if the power fails. The caller has the store's lock.
 
-    Raises: Conflict if one of them exists, or another git writes the list; Damaged if there is no list in the file;
-    CtxvcError.
+    Raises: Conflict if one of them exists or another git is writing the list; Damaged if it is not a list; CtxvcError.
     """
     if not refs:
         return
@@ -53,7 +52,7 @@ def add(store: Path, refs: Mapping[str, str]) -> None:
 
 
 def _with(store: Path, refs: Mapping[str, str]) -> bytes:
-    """The list with the refs in it. Raises: Conflict if one of them cannot be added."""
+    """The list with the refs added. Raises: Conflict if one of them cannot be added."""
     header, entries = _list(store)
     present = entries.keys() | refs.keys()
     folders, new_folders = _folders(present), _folders(refs)
@@ -68,7 +67,7 @@ def _with(store: Path, refs: Mapping[str, str]) -> bytes:
 
 
 def _list(store: Path) -> tuple[bytes, dict[str, bytes]]:
-    """The head of the list, and ref → its lines. Raises: Damaged."""
+    """The header of the list, and ref → its lines. Raises: Damaged."""
     try:
         data = contained.read(store, FILE, _LARGEST)
     except FileNotFoundError:
@@ -90,7 +89,7 @@ def _list(store: Path) -> tuple[bytes, dict[str, bytes]]:
 
 
 def _folders(refs: Iterable[str]) -> set[str]:
-    """The names above the refs."""
+    """All folders above the refs, as ref names."""
     folders: set[str] = set()
     for ref in refs:
         while (ref := ref.rpartition("/")[0]) and ref not in folders:
@@ -99,6 +98,6 @@ def _folders(refs: Iterable[str]) -> set[str]:
 
 
 def _is_loose(store: Path, ref: str) -> bool:
-    """Whether the ref has a file of its own, or others are below its name."""
+    """Whether the ref has a file of its own, or there are refs below its name."""
     path = store / ref
     return any(names for _, _, names in os.walk(path)) if path.is_dir() else os.path.lexists(path)

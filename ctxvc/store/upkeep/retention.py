@@ -1,8 +1,9 @@
 """Which sessions a store keeps, and the removal of the others: a person's decision, never a policy's.
 
-A session is removed whole: its refs, its journal, and of its objects those that no other session shares. All refs are
-packed first, so that a session's vanish with one renamed file: killed at any moment, it is there in full or gone. A
-line under a seal of this machine tells what was removed, so that its recording is not imported again by itself.
+A session is removed whole: its refs, its journal, and those of its objects that no other session shares. All refs are
+packed first, so that a session's refs vanish with the rename of one file: if the process is killed at any moment, the
+session is either complete or gone. A line under a seal of this machine records the removal, so that its recording is
+not automatically imported again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -30,20 +31,20 @@ from ctxvc.store.store import Store
 from ctxvc.store.trust import contained, seals
 from ctxvc.store.upkeep import gc
 
-#: In the store: a line for each session that was removed here.
+#: The file in the store with a line for each session that was removed here.
 REMOVED = "ctxvc/removed.jsonl"
-#: The most bytes of it that are read.
+#: The most bytes of that file that are read.
 _LARGEST = 16 << 20
 _DAY = 86_400
-#: In a session that changed within so many seconds, somebody may be at work.
+#: A session that changed within this many seconds may be in use.
 _ACTIVE = _DAY
 _OTHER_REFS = ("for-each-ref", "--format=%(objectname)", "refs/remotes", "refs/tags")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of the last `days` are kept, and as many of the newest as fit into `size` bytes on the disk.
+    """Keeps the sessions of the last `days`, and as many of the newest as fit into `size` bytes on the disk.
 
-    With `pinned`, a session in which somebody pinned a block stays in any case.
+    With `pinned`, a session in which someone pinned a block is always kept.
     """
 
     days: int | None = None
@@ -52,8 +53,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that the limits do not keep. `updated` is the time of its newest commit, `bytes` the size of its
-    bodies. `sources` are the format and the id of each recording that it was imported from."""
+    """A session that the limits do not keep.
+
+    `updated` is the time of its newest commit, `bytes` the size of its bodies. `sources` are the (format, id) of each
+    recording that it was imported from.
+    """
 
     session: str
     updated: int
@@ -64,15 +68,17 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Staying(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that the limits do not keep, and why it stays all the same."""
+    """A session that the limits do not keep, and why it stays nevertheless."""
 
     session: str
     why: str
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect of limits, oldest session first. `size` is what the store takes on the disk when it is packed, `freed`
-    how much of that goes."""
+    """The effect of limits, oldest session first.
+
+    `size` is the packed size of the store on the disk in bytes, `freed` how much of it the removal frees.
+    """
 
     leaving: tuple[Leaving, ...]
     staying: tuple[Staying, ...]
@@ -94,7 +100,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey(store: Store, limits: Limits) -> Survey:
-    """What would leave. Changes nothing, except that complete steps are flushed. Raises: CtxvcError."""
+    """What the limits would remove. Changes nothing, except that complete steps are flushed. Raises: CtxvcError."""
     gc.flush(store)
     tips, now = store.all_tips(), store.now()
     updated = {name: max(store.commit(tip).author.time for tip in scopes.values()) for name, scopes in tips.items()}
@@ -120,13 +126,13 @@ def survey(store: Store, limits: Limits) -> Survey:
 
 
 def _oldest(younger: list[Leaving], leaving: list[Leaving], disk: _Disk, size: int) -> list[Leaving]:
-    """As many of `younger` as must leave, besides `leaving`, for the others to fit."""
+    """The oldest of `younger`, as many as must leave besides `leaving` so that the rest fits into `size` bytes."""
     count = bisect_left(range(len(younger)), disk.total - size, key=lambda n: disk.freed([*leaving, *younger[:n]]))
     return younger[:count]
 
 
 class _Disk:
-    """What the store takes on the disk: in all, and of it what some sessions have for themselves."""
+    """The store's size on the disk: in total, and the part that only some sessions use."""
 
     def __init__(self, store: Store, tips: Mapping[str, Mapping[str, str]]) -> None:
         self._store = store
@@ -139,7 +145,7 @@ class _Disk:
             return 0
         names = {one.session for one in leaving}
         lines = [f"{'' if name in names else '^'}{tip}" for name, tips in self._tips.items() for tip in tips.values()]
-        # What was pulled, and what was signed, is kept by refs of its own.
+        # Pulled and signed commits are kept by refs of their own.
         lines += [f"^{tip}" for tip in program.run(self._store.path, *_OTHER_REFS).decode("ascii").split()]
         return self._usage(["--stdin"], "".join(f"{line}\n" for line in lines))
 
@@ -149,7 +155,7 @@ class _Disk:
 
 
 def _reason_to_stay(store: Store, name: str, age: int, limits: Limits) -> str:
-    """Why a session stays whatever the limits say; empty for no reason."""
+    """Why a session stays whatever the limits say; empty if there is no reason."""
     if name == store.used_session():
         return "`use` chose it"
     if age < _ACTIVE:
@@ -166,7 +172,7 @@ def _reason_to_stay(store: Store, name: str, age: int, limits: Limits) -> str:
 
 
 def _is_pinned(ledger: Ledger) -> bool:
-    """Whether somebody pinned a block: a session's first human message is pinned by itself."""
+    """Whether someone pinned a block. A session's first human message is pinned automatically and does not count."""
     rows = iter(ledger.rows())
     first = next((row.id for row in rows if speaks(row.kind, row.role, row.origin)), "")
     return any(row.state == "pinned" and row.id != first for row in ledger.rows())
@@ -199,19 +205,18 @@ def _checkouts(store: Store) -> Iterator[tuple[str, Path]]:
 
 
 def closed(store: Store, leaving: Collection[Leaving]) -> list[Leaving]:
-    """The sessions as they leave: an open step, whose results never came, is committed as it is. Raises: CtxvcError."""
+    """The sessions as they leave: an open step, whose results never came, is committed. Raises: CtxvcError."""
     ended = []
     for one in leaving:
         with StoredSession.open(store, one.session) as stored:
             for scope in stored.scopes():
                 stored.finish(scope)
-            stored.flush()
         ended.append(msgspec.structs.replace(one, tips=store.tips(one.session)))
     return ended
 
 
 def remove(store: Store, leaving: Collection[Leaving], progress: Callable[[str], None] = lambda _: None) -> None:
-    """Removes the sessions and packs the store, without the time of grace that gc gives to what nothing reaches.
+    """Removes the sessions and packs the store, without gc's usual grace period for unreachable objects.
 
     Raises: Conflict, before any change, if one of them changed since it was `closed`; CtxvcError.
     """
@@ -241,7 +246,7 @@ def remove(store: Store, leaving: Collection[Leaving], progress: Callable[[str],
 
 
 def _refs(store: Store, one: Leaving) -> Iterator[tuple[str, str]]:
-    """The session's refs, with the commits that they name."""
+    """The session's refs with their commits."""
     yield from ((ref_of(one.session, scope), tip) for scope, tip in one.tips.items())
     plans = store.repository.references.get(pending_plans.plans_ref(one.session))
     if plans is not None:
@@ -262,7 +267,7 @@ def removed(store: Store) -> list[Removed]:
 
 
 def removed_recordings(store: Store) -> dict[tuple[str, str], int]:
-    """When the session of each recording was removed, in seconds since 1970, by the recording's format and id."""
+    """(format, id) of each recording → when its session was removed, in seconds since 1970."""
     return {source: epoch(one.time, 0) for one in removed(store) for source in one.sources}
 
 
@@ -271,9 +276,8 @@ def _note(store: Store, leaving: Collection[Leaving]) -> None:
     now = timestamp.now("seconds")
     lines = [msgspec.json.encode(one) for one in removed(store)]
     for one in leaving:
-        updated = datetime.fromtimestamp(one.updated, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        note = Removed(session=one.session, sources=one.sources, updated=updated, time=now)
-        with suppress(OSError):  # without a key on this machine it is removed all the same
+        note = Removed(session=one.session, sources=one.sources, updated=timestamp.iso(one.updated), time=now)
+        with suppress(OSError):  # a machine without a key removes it nevertheless
             note = msgspec.structs.replace(note, seal=seals.seal(store.path, _payload(note)))
         lines.append(msgspec.json.encode(note))
     try:

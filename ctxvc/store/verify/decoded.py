@@ -1,5 +1,4 @@
-"""Decoded blobs. A blob that many commits share is decoded once, and a body is hashed once; and a
-commit's tree compared with the one before it."""
+"""Blobs, each decoded or hashed once however many commits share it; and a commit's tree beside its parent's."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, bloc
 
 T = TypeVar("T")
 
-#: Versions of the groups that are cached: a history has many, and needs only the last few.
+#: The number of versions of the groups that are cached: a history has many, and needs only the last few.
 _VERSIONS = 8
 
 
@@ -36,8 +35,9 @@ class Regrouped(NamedTuple):
 
 
 class Contents:
-    """Decoded files of scopes by the id of their blob, `segments` of the ledger at a time. `bytes` counts what was
-    hashed.
+    """Decoded files of scopes by blob id, with at most `segments` segments of the ledger cached.
+
+    `bytes` counts the bytes hashed.
     """
 
     def __init__(self, objects: Objects, *, segments: int = 512) -> None:
@@ -49,7 +49,7 @@ class Contents:
         self.bytes = 0
 
     def sum(self, blob: bytes) -> tuple[int, str]:
-        """Size and SHA-256. Raises: Unreadable."""
+        """The size and SHA-256 of a blob. Raises: Unreadable."""
         if blob not in self._sums:
             data = self.objects.blob(blob)
             self._sums[blob] = len(data), hashlib.sha256(data).hexdigest()
@@ -57,20 +57,20 @@ class Contents:
         return self._sums[blob]
 
     def added(self, old: bytes, new: bytes) -> tuple[Row, ...]:
-        """The last rows of a segment that only grew at its end, as in nearly every commit; else none."""
+        """The rows added to a segment that only grew at its end, as in nearly every commit; else none."""
         before, after = self.objects.version(old), self.objects.version(new)
         if not before.endswith(b"\n") or not after.startswith(before):
             return ()
-        # With the last row of before, so that the order is checked across the seam.
+        # Including the last old row, so that the order is checked across the seam.
         last = before.rfind(b"\n", 0, -1) + 1
         return _decoded(fmt.decode_rows, after[last:], "the ledger")[1:]
 
     def _rows(self, blob: bytes) -> dict[str, Row]:
-        """Raises: Unreadable, Damaged."""
+        """The rows of a segment by id. Raises: Unreadable, Damaged."""
         return {row.id: row for row in _decoded(fmt.decode_rows, self.objects.version(blob), "the ledger")}
 
     def groups(self, blob: bytes) -> dict[str, Group]:
-        """Raises: Unreadable, Damaged."""
+        """The groups by id. Raises: Unreadable, Damaged."""
         if blob not in self._groups:
             self._keep(blob, _decoded(fmt.decode_groups, self.objects.version(blob), "the groups"))
         return self._groups[blob]
@@ -78,7 +78,7 @@ class Contents:
     def regrouped(self, old: bytes | None, new: bytes | None) -> Regrouped:
         """The difference between two versions of the groups (None: no groups). Raises: Unreadable, Damaged.
 
-        Only the lines that differ are decoded: there can be thousands of groups, and a verb changes a few.
+        Only lines that differ are decoded: there can be thousands of groups, and a verb changes a few.
         """
         if old is None or new is None:
             before, after = (self.groups(blob) if blob else {} for blob in (old, new))
@@ -89,7 +89,7 @@ class Contents:
         if new not in self._groups and len(before) == _filled(lines[0]):
             after = {name: group for name, group in before.items() if name not in was} if was else dict(before)
             after.update(now)
-            if len(after) == _filled(lines[1]):  # else a name is there twice, and the last one counts
+            if len(after) == _filled(lines[1]):  # else a name occurs twice, and the last one counts
                 self._keep(new, after)
         after = self.groups(new)
         differ = {name for name in was.keys() | now.keys() if before.get(name) != after.get(name)}
@@ -101,12 +101,12 @@ class Contents:
         self._groups[blob] = groups
 
     def _meta(self, blob: bytes) -> Meta:
-        """Raises: Unreadable, Damaged, Refused for a newer format."""
+        """The parsed `ctxvc.json`. Raises: Unreadable, Damaged, Refused for a newer format."""
         return _decoded(fmt.decode_meta, self.objects.version(blob), fmt.META)
 
 
 def named_files(body: bytes) -> list[tuple[str, int, str]]:
-    """Name, size and SHA-256 of the files that a result's JSON body names."""
+    """Name, size and SHA-256 of the files named in a result's JSON body."""
     try:
         items = wire.parse(body)
     except ValueError:
@@ -132,7 +132,7 @@ def _filled(lines: Sequence[bytes]) -> int:
 
 
 def _decoded(decode: Callable[[bytes, str], T], data: bytes, what: str) -> T:
-    """Raises: Damaged, Refused."""
+    """The result of `decode`. Raises: Damaged, Refused."""
     try:
         return decode(data, what)
     except RecursionError as error:
@@ -145,7 +145,7 @@ Note = Callable[[Unreadable, Where], None]
 
 @dataclass(slots=True)
 class Trees:
-    """The two root folders; `before` is empty if there is none, and then all of `root` is checked.
+    """The root folders of a commit and its parent; without a parent, `before` is empty and all of `root` is checked.
 
     `unknown` are folders (`00/0b`, `00` for all in it, empty for all) whose rows or files are unreadable: their blocks
     get no further findings.
@@ -155,7 +155,7 @@ class Trees:
     before: Tree
     root: Tree
     where: Where
-    tell: Note
+    report: Note
     unknown: set[str] = field(default_factory=set)
 
     @property
@@ -163,8 +163,10 @@ class Trees:
         return self.contents.objects
 
     def diff(self, name: str, depth: int) -> Iterator[Change]:
-        """The differences in a folder of the root, down to files `depth` folders below. Unreadable objects are
-        noted."""
+        """The differences in a folder of the root, down to files `depth` folders below.
+
+        Unreadable objects are reported.
+        """
         old, new = folder(entry(self.before, name.encode())), folder(entry(self.root, name.encode()))
         if old == new:
             return
@@ -176,14 +178,13 @@ class Trees:
                 yield change
 
     def segment(self, block: str) -> Entry | None:
-        """The ledger file with a block's row, if there is one. Raises: Unreadable; ValueError if `block` is not a
-        block."""
+        """The ledger file with a block's row, or None. Raises: Unreadable; ValueError if `block` is not a block."""
         high, low = fmt.folder(block_number(block)).split("/")
         segments = entry(self.child("ledger"), high.encode())
         return entry(self.objects.tree(segments.id), f"{low}.jsonl".encode()) if segments else None
 
     def child(self, name: str) -> Tree:
-        """A folder of the root; empty if there is none. Raises: Unreadable."""
+        """A folder of the root; empty if it is missing. Raises: Unreadable."""
         child = entry(self.root, name.encode())
         return self.objects.tree(child.id) if child else {}
 
@@ -198,7 +199,7 @@ class Trees:
         return self.unknown.isdisjoint(("", place.split("/")[0], place))
 
     def note(self, error: Unreadable, path: str) -> None:
-        self.tell(error, self.at(path))
+        self.report(error, self.at(path))
 
     def foreign(self, path: str) -> Finding:
         return damage("ctxvc writes nothing here", self.at(path), EDITED)

@@ -1,4 +1,4 @@
-"""Findings of a verification, as values."""
+"""The findings of a verification, as values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ctxvc.core.ledger.ledger import SEGMENT
 from ctxvc.errors import Phrase
 from ctxvc.store import format as fmt
 
-#: `damage`: the store does not hold what it claims. `warning`: it does, and something needs attention.
+#: `damage`: the store does not hold what it claims. `warning`: it does, but something needs attention.
 Level = Literal["damage", "warning"]
 
 FROM_A_COPY = "restore the store from a clone or backup; the rest of it can still be read"
@@ -19,8 +19,11 @@ EDITED = "something other than ctxvc wrote this commit; " + FROM_A_COPY
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The place of a finding. `block` is `B17` or `G3`, or `B64-B127` for a ledger file or folder; `path` is in the
-    commit's tree or, without a commit, in the store's folder."""
+    """The place of a finding.
+
+    `block` is `B17` or `G3`, or `B64-B127` for a ledger file or folder. `path` is in the commit's tree or, without a
+    commit, in the store's folder.
+    """
 
     session: str = ""
     scope: str = ""
@@ -31,7 +34,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def __str__(self) -> str:
         scope = f"{self.session}/{self.scope}" if self.scope else self.session
         commit = f"commit {self.commit[:12]}" if self.commit else ""
-        # A path in a damaged or foreign tree can contain anything, even terminal escapes.
+        # A path in a damaged or foreign tree can contain anything, including terminal escapes.
         return ", ".join(display.one_line(part, 200) for part in (scope, commit, self.block, self.path) if part)
 
 
@@ -51,8 +54,7 @@ def warning(what: str, where: Where, hint: str | Phrase) -> Finding:
 
 
 def blocks_at(path: str) -> str:
-    """The block whose body is at `path`, or the range of blocks of a ledger file or folder; empty for any other
-    path."""
+    """The block whose body is at `path`, or the range of blocks of a ledger file or folder; empty otherwise."""
     if block := fmt.block_of_path(path):
         return block
     top, *names = path.removesuffix(".jsonl").split("/")

@@ -1,4 +1,4 @@
-"""The findings of `git fsck`, as values."""
+"""The faults reported by `git fsck`, as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = re.compile(r"\b[0-9a-f]{40}\b")
 _REF = re.compile(r"\b(?:refs/[^\s:]+|HEAD)")
 _LOOSE = re.compile(r"\bobjects/([0-9a-f]{2})/([0-9a-f]{38})\b")
 _PACK = re.compile(r"\bobjects/pack/(pack-[0-9a-f]+\.\w+)")
-#: Lines that repeat another line, or that are not about a fault.
+#: Lines that repeat another line or report no fault.
 _NOISE = (
     "broken link from",
     "to ",
@@ -27,7 +27,7 @@ _NOISE = (
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """One fault that git reports. `object` is hexadecimal; all fields but the first may be empty."""
+    """One fault that git reports. `object` is a hexadecimal id; all fields except `text` may be empty."""
 
     text: str
     object: str = ""
@@ -37,7 +37,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 def complaints(path: Path) -> list[Complaint]:
-    """git's own verification of the whole store: connectivity, every object's bytes and form, packs, refs."""
+    """The faults that git finds in the whole store: connectivity, every object's bytes and form, packs, refs."""
     answer = subprocess.run(
         program.command(path, "fsck", "--full", "--strict", "--no-dangling", "--no-progress"),
         stdout=subprocess.PIPE,
@@ -52,7 +52,7 @@ def complaints(path: Path) -> list[Complaint]:
 
 
 def parse(output: str) -> list[Complaint]:
-    """The complaints in the output of `git fsck`, one per object, ref or pack."""
+    """The faults in the output of `git fsck`, one per object, ref or pack."""
     listed: dict[str, Complaint] = {}
     for raw in output.splitlines():
         line = raw.strip()
@@ -60,7 +60,7 @@ def parse(output: str) -> list[Complaint]:
             complaint = _complaint(line)
             listed.setdefault(complaint.object or complaint.ref or complaint.pack, complaint)
     if len(listed) > 1:
-        listed.pop("", None)  # "inflate: data stream error" and the like: another line names the object
+        listed.pop("", None)  # such as "inflate: data stream error": another line names the object
     return list(listed.values())
 
 

@@ -1,7 +1,8 @@
 """Checks that each commit follows from its parent, its ledger and the laws.
 
-By induction: a commit is compared with its first parent only, and only where their trees differ. So every version of
-every file is read once, every body is hashed once, and a history costs as much as it changed, not as much as it holds.
+By induction: a commit is compared only with its first parent, and only where their trees differ. So every version of
+every file is read once, every body is hashed once, and the cost of checking a history is proportional to its changes,
+not its contents.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _REQUEST = frozenset({"request/system.txt", "request/system.json", "request/tool
 
 
 class History:
-    """Checks commits. `broken` gathers the unreadable objects, each with the oldest commit that needs it."""
+    """Checks commits. `broken` collects the unreadable objects, each with the oldest commit that needs it."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -64,7 +65,7 @@ class History:
             try:
                 before = self._objects.tree(parent.tree)
             except Unreadable:
-                pass  # reported for that commit; this one is checked as a whole
+                pass  # reported for the parent; this commit is checked as a whole
         try:
             root = self._objects.tree(commit.tree)
         except Unreadable as error:
@@ -75,7 +76,7 @@ class History:
         yield from self._tree(Trees(self._contents, before, root, where, partial(self.note, age)))
 
     def meta(self, commit: Commit) -> Meta | None:
-        """The commit's `ctxvc.json`, if it is readable."""
+        """The commit's `ctxvc.json`, or None if it is unreadable."""
         try:
             meta_entry = entry(self._objects.tree(commit.tree), fmt.META.encode())
             return self._contents.meta(meta_entry.id) if meta_entry else None
@@ -83,7 +84,7 @@ class History:
             return None
 
     def block_ids(self, commit: Commit) -> set[str]:
-        """The blocks in the commit's ledger, as far as it is readable."""
+        """The ids of the blocks in the commit's ledger, as far as it is readable."""
         ids: set[str] = set()
         try:
             ledger = folder(entry(self._objects.tree(commit.tree), b"ledger"))
@@ -102,8 +103,8 @@ class History:
             self.broken[error.id] = age, damage(str(error), where)
 
     def _tree(self, trees: Trees) -> Iterator[Finding]:
-        """The faults of a tree compared with the one before it."""
-        old = _held_meta(trees, trees.before)
+        """The faults of a tree, compared with the parent's."""
+        old = _readable_meta(trees, trees.before)
         new = None
         try:
             new = _meta(trees, trees.root)
@@ -137,22 +138,23 @@ def _meta(trees: Trees, root: Tree) -> Meta | None:
         return None
 
 
-def _held_meta(trees: Trees, root: Tree) -> Meta | None:
+def _readable_meta(trees: Trees, root: Tree) -> Meta | None:
+    """As `_meta`; None also if the `ctxvc.json` is invalid."""
     try:
         return _meta(trees, root)
     except CtxvcError:
-        return None  # reported for that commit
+        return None  # reported for the parent
 
 
 def _counters(trees: Trees, old: Counters, new: Counters) -> Iterator[Finding]:
-    """Counters never decrease, or a number would be used twice."""
+    """Checks that no counter decreases: a number would be used twice."""
     back = [name for name in new.__struct_fields__ if getattr(new, name) < getattr(old, name)]
     if back:
         yield damage(f"the counters of {', '.join(back)} went backwards", trees.at(fmt.META), EDITED)
 
 
 def _top(trees: Trees) -> Iterator[Finding]:
-    """Entries besides the ledger and the bodies."""
+    """Checks the entries besides the ledger and the bodies."""
     for name, _, now in differing(trees.before, trees.root):
         path = printable(name)
         if now is not None and _TOP.get(path) != now.mode:
@@ -179,7 +181,7 @@ Rows = Mapping[str, tuple[Row | None, Row | None]]
 
 
 def body_findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
-    """The faults of the files under `blocks/` and `archive/`; `rows` are those that differ."""
+    """The faults of the files under `blocks/` and `archive/`; `rows` are the rows that differ."""
     removed, added = _expected(rows)
     moved_away: dict[str, bytes] = {}
     blobs: dict[str, bytes] = {}
@@ -203,7 +205,7 @@ def body_findings(trees: Trees, rows: Rows) -> Iterator[Finding]:
 
 
 def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
-    """The files that must be removed and added according to the rows: path → block."""
+    """The files that the rows require to be removed and added: path → block."""
     removed: dict[str, str] = {}
     added: dict[str, str] = {}
     for block, (old, new) in rows.items():
@@ -217,7 +219,7 @@ def _expected(rows: Rows) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mapping[str, str]) -> Iterator[Finding]:
-    """A file that was added, removed or changed, compared with the rows."""
+    """Checks a file that was added, removed or changed against the rows."""
     path, old, new = change
     if (new.mode == FILE and old is None and path in added) if new else path in removed:
         return
@@ -235,7 +237,7 @@ def _file(trees: Trees, change: Change, removed: Mapping[str, str], added: Mappi
 
 
 def _content(trees: Trees, row: Row, blobs: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Compares the bytes of a new body, and of the files that it names, with the recorded checksums."""
+    """Compares the bytes of a new body, and of its sibling files, with the recorded checksums."""
     path = fmt.body_path(row)
     if path not in blobs:
         return

@@ -1,4 +1,4 @@
-"""Checks that a journal holds what was acknowledged. Pure: bytes in, findings out."""
+"""Checks that a journal is intact. Pure: bytes in, findings out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ctxvc.store.log.journal import FORMAT, Change, Damage, Frame, Head, Record,
 from ctxvc.store.verify.decoded import named_files
 from ctxvc.store.verify.finding import Finding, Where, damage, warning
 
-#: The blocks in the commits of a change's scope, or of the one that it starts from. Raises: CtxvcError.
+#: The blocks in the commits of a change's scope, or of the scope that it starts from. Raises: CtxvcError.
 Committed = Callable[[Change], Collection[str]]
 
 _LOST = "restore the file from a backup, or move it aside: uncommitted records are lost with it"
@@ -23,7 +23,7 @@ _TORN = "the next write removes them; they contain nothing that was acknowledged
 
 
 def findings(data: bytes, where: Where, committed: Committed) -> Iterator[Finding]:
-    """The faults of a journal, each after its last sound record."""
+    """The faults of a journal, each located after the last sound record before it."""
     frames, tail = parse(data)
     waiting = list(tail.damage)
     last = "its beginning"
@@ -84,7 +84,7 @@ def _head(frame: Frame, where: Where) -> Iterator[Finding]:
 
 
 def _described(record: Record) -> str:
-    """`scope main, step 5, B11-B13`, for each scope that the record touches."""
+    """A description such as `scope main, step 5, B11-B13`, for each scope that the record changes."""
     parts = []
     for change in record.changes:
         rows = change.rows
@@ -96,16 +96,16 @@ def _described(record: Record) -> str:
 def _bodies(
     change: Change, ids: dict[str, set[str]], seq: int, where: Where, committed: Committed
 ) -> Iterator[Finding]:
-    """Checks that a change's bodies are those of its rows, and that no new row lacks one."""
+    """Checks that a change's bodies match its rows, and that every new row has one."""
     where = msgspec.structs.replace(where, scope=change.scope)
     bodies = {(block, suffix): data for block, suffix, data in change.bodies}
     if change.scope not in ids:
         try:
-            # The origin of a new scope may be in no commit yet; then an earlier record has it.
+            # The origin of a new scope may not be committed yet; then an earlier record has it.
             origin, _ = reference(change.origin)
             ids[change.scope] = set(ids[origin] if origin in ids else committed(change))
         except CtxvcError:
-            ids[change.scope] = {row.id for row in change.rows}  # reported for those commits
+            ids[change.scope] = {row.id for row in change.rows}  # reported at those commits
     for row in change.rows:
         at = msgspec.structs.replace(where, block=row.id)
         body = bodies.get((row.id, ""))

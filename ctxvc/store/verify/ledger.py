@@ -18,7 +18,7 @@ from ctxvc.store.git.objects import FILE, Change, Unreadable, entry
 from ctxvc.store.verify.decoded import Regrouped, Trees
 from ctxvc.store.verify.finding import EDITED, Finding, damage
 
-#: The fields of a row that no verb changes; of `extra`, all but our own notes in it.
+#: The fields of a row that no verb changes; so is all of `extra` except our own metadata in it.
 IDENTITY = (
     "kind", "role", "origin", "msg", "step", "turn", "call", "tool", "error", "ext", "files", "bytes", "sha256",
 )  # fmt: skip
@@ -32,14 +32,14 @@ _SUFFIX = re.compile(r"[1-9][0-9]{0,5}\.[A-Za-z0-9]{1,16}")
 
 @dataclass(slots=True)
 class LedgerChanges:
-    """The rows that differ, before and after, and the groups; complete once `findings` is exhausted."""
+    """The rows and groups that a commit changes, before and after; complete once `findings` is exhausted."""
 
     trees: Trees
     rows: dict[str, tuple[Row | None, Row | None]] = field(default_factory=dict)
     groups: Regrouped | None = None
 
     def findings(self, same_scope: bool) -> Iterator[Finding]:
-        """The faults. `same_scope`: the commit before is of the same scope, so its rows must still be there."""
+        """The faults. With `same_scope`, the commit before is of the same scope, so its rows must still be there."""
         for change in self.trees.diff("ledger", 1):
             if change.new is not None and change.new.mode != FILE:
                 yield self.trees.foreign(change.path)
@@ -93,7 +93,7 @@ class LedgerChanges:
                 yield damage(f"the row of {row.id} is in another row's place", trees.at(change.path, row.id), EDITED)
 
     def _versions(self, change: Change) -> tuple[Mapping[str, Row], Mapping[str, Row]]:
-        """The rows before and after, without some that both have. Raises: Unreadable, Damaged."""
+        """The rows before and after, possibly without rows that both have. Raises: Unreadable, Damaged."""
         contents = self.trees.contents
         if change.old and change.new and (added := contents.added(change.old.id, change.new.id)):
             return {}, {row.id: row for row in added}
@@ -140,7 +140,7 @@ class LedgerChanges:
                 where = msgspec.structs.replace(self.trees.where, block=block, path=fmt.GROUPS)
                 yield damage(what, where, EDITED)
         except (Unreadable, Damaged):
-            return  # reported where that file changed
+            return  # reported at the commit where that file changed
 
     def _row(self, block: str) -> Row | None:
         """The row of a block in this commit. Raises: Unreadable, Damaged."""
@@ -154,7 +154,7 @@ class LedgerChanges:
 
 
 def altered(old: Row, new: Row) -> list[str]:
-    """The fields that differ and must not."""
+    """The names of fields that differ although no verb changes them."""
     names = []
     if _identity(old) != _identity(new):
         names = [name for name in IDENTITY if getattr(old, name) != getattr(new, name)]
@@ -180,8 +180,10 @@ def disagreements(
     rows: Mapping[str, tuple[Row | None, Row | None]],
     row: Callable[[str], Row | None],
 ) -> Iterator[Disagreement]:
-    """The disagreements. `touched` are the groups and `rows` the rows that differ; `row` gives a row's current
-    version."""
+    """The contradictions between groups and rows.
+
+    `touched` names the groups that differ, and `rows` has the rows that differ; `row` returns a row's current version.
+    """
     look = _Look(new, row)
     for block, (was, now) in rows.items():
         yield from look.pointer(block, was.group if was else "", now.group if now else None)
@@ -195,7 +197,7 @@ def disagreements(
 
 
 class _Look:
-    """The groups and rows of a commit, as they are now."""
+    """A commit's groups and rows."""
 
     def __init__(self, groups: Groups, row: Callable[[str], Row | None]) -> None:
         self._groups = groups
@@ -203,7 +205,7 @@ class _Look:
         self._members = lru_cache(maxsize=None)(lambda name: frozenset(groups[name].members))
 
     def pointer(self, member: str, before: str, now: str | None) -> Iterator[Disagreement]:
-        """A member has moved from one group (empty: from none) to another; None: it was removed."""
+        """Checks a member that moved from group `before` (empty: from none) to `now` (None: it was removed)."""
         if now == before:
             return
         if now and now not in self._groups:
@@ -214,7 +216,7 @@ class _Look:
             yield before, _complaint(before, member, now)
 
     def group(self, before: Group | None, group: Group) -> Iterator[Disagreement]:
-        """A group that is new or changed."""
+        """Checks a new or changed group."""
         members = self._members(group.id)
         members_before = frozenset(before.members) if before else frozenset()
         if not members or len(members) != len(group.members):
@@ -231,7 +233,7 @@ class _Look:
         yield from self._itself(before, group)
 
     def removed(self, name: str, members: Collection[str]) -> Iterator[Disagreement]:
-        """Members that left a group must not point to it any more."""
+        """Checks that members that left a group no longer point to it."""
         for member in sorted(members):
             if self._group_of(member) == name:
                 lost = "which does not contain it" if name in self._groups else "which does not exist"

@@ -1,4 +1,4 @@
-"""Checks that a store holds what it claims. All faults become findings; nothing is changed.
+"""Checks that a store is intact. All faults become findings; nothing is changed.
 
 git checks its own side (`fsck`) while we check ours: every commit, every journal, refs and files.
 """
@@ -34,17 +34,16 @@ from ctxvc.store.verify import journal as check_journal
 from ctxvc.store.verify.finding import EDITED, FROM_A_COPY, Finding, Where, blocks_at, damage, warning
 from ctxvc.store.verify.history import History
 
-#: The most findings of one commit: more add nothing about one that is badly broken or hostile.
+#: The most findings of one commit: more tell nothing new about a badly broken or hostile one.
 _MOST = 100
 _PERMISSIONS = "check the store's owner and permissions"
 
-#: Called with the number of commits checked, and of all commits.
+#: Called with the number of commits checked and the number of all commits.
 Progress = Callable[[int, int], None]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings, damage first and oldest first in each scope, and the extent of the check. `bytes` counts those
-    hashed."""
+    """The findings, damage first and oldest first in each scope, and what was checked. `bytes` are those hashed."""
 
     findings: tuple[Finding, ...]
     sessions: int
@@ -60,21 +59,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(store: Store, progress: Progress | None = None, *, deep: bool = True, since: str = "") -> Report:
-    """The faults of the whole store or, without `deep`, of its newest commits and its journals.
+    """Checks the whole store or, without `deep`, only its newest commits and its journals.
 
-    With `since`, a commit, what that reaches is taken as checked, and git's own check is left out. Safe while others
-    write. No damage makes it raise.
+    With `since`, a commit, everything that it reaches counts as checked, and git's own check is skipped. Safe while
+    others write. Damage is reported, never raised.
     """
     before = _standing(store)
     report = _verify(store, progress, deep=deep, since=since)
     if report.damaged and _standing(store) != before:
-        # Refs or packs moved during the check: an object that seemed to be missing may be in another place.
+        # Refs or packs moved during the check, so an object that seemed to be missing may only have moved.
         report = _verify(store, progress, deep=deep, since=since)
     return report
 
 
 class _Walk(NamedTuple):
-    """The commits from the tips down, each with its distance from the first and a scope that has it."""
+    """The commits from the tips down, each with its distance from the first commit and a scope that contains it."""
 
     commits: dict[bytes, Commit]
     ages: dict[bytes, int]
@@ -112,7 +111,7 @@ def _verify(store: Store, progress: Progress | None, *, deep: bool, since: str) 
 
 
 def _reached(store: Store, since: str) -> frozenset[bytes]:
-    """The commits that a commit reaches; none for no commit."""
+    """The commits reachable from a commit; none if `since` is empty."""
     names = program.run(store.path, "rev-list", since).split() if since else []
     return frozenset(bytes.fromhex(name.decode()) for name in names)
 
@@ -125,9 +124,9 @@ def _walk(
     *,
     deep: bool,
 ) -> _Walk:
-    """All commits that the tips reach, children before parents, but those in `checked`; only the tips if not `deep`.
+    """All commits that the tips reach, children before parents, except those in `checked`; if not `deep`, the tips.
 
-    A tip is always among them.
+    The tips are always included.
     """
     walk = _Walk({}, {}, {})
     waiting = [(tip, (session, scope)) for session, scopes in tips.items() for scope, tip in scopes.items()]
@@ -157,7 +156,7 @@ def _walk(
 
 def _commits(history: History, walk: _Walk, progress: Progress | None, *, deep: bool) -> Iterator[tuple[int, Finding]]:
     total = len(walk.commits)
-    # Parents first: the decoded parts of one commit serve the next, which changes little.
+    # Parents first: decoded parts of one commit are reused for the next, which differs little.
     for count, name in enumerate(reversed(walk.commits), 1):
         commit = walk.commits[name]
         session, scope = walk.scopes[name]
@@ -179,7 +178,7 @@ def _scopes(history: History, tips: Mapping[str, Mapping[str, bytes]], walk: _Wa
             yield damage(f"session {session} has no scope main", Where(session=session))
         for scope, tip in scopes.items():
             meta = history.meta(walk.commits[tip]) if tip in walk.commits else None
-            # A scope that two clones both continued is kept as `<scope>@<clone>`.
+            # A scope that was continued in two clones is kept as `<scope>@<clone>`.
             if meta is not None and (session, scope.split("@")[0]) != (meta.session, meta.scope):
                 what = f"the branch points to a commit of {meta.session}/{meta.scope}"
                 where = Where(session=session, scope=scope, commit=tip.hex(), path=ref_of(session, scope))
@@ -193,7 +192,7 @@ def _git_side(
     walk: _Walk,
     reported: Iterable[Finding],
 ) -> Iterator[Finding]:
-    """Faults that only git found, each object with a commit and a path that need it."""
+    """Faults that only git found; each object with a commit and a path that need it."""
     complaints = [item for item in complaints if not item.object or bytes.fromhex(item.object) not in history.broken]
     ids = frozenset(bytes.fromhex(item.object) for item in complaints if item.object)
     oldest_first = [(name, walk.commits[name]) for name in reversed(walk.commits)]
@@ -209,9 +208,9 @@ def _git_side(
             where = Where(session=session, scope=scope, path=item.ref)
             if item.ref in refs:
                 continue
-        tell = warning if item.mild else damage
+        finding = warning if item.mild else damage
         what = f"object {item.object[:12]} is missing" if item.text.startswith("missing ") else f"git fsck: {item.text}"
-        yield tell(what, where, FROM_A_COPY)
+        yield finding(what, where, FROM_A_COPY)
 
 
 # --- refs
@@ -220,7 +219,7 @@ def _git_side(
 def _tips(store: Store) -> tuple[dict[str, dict[str, bytes]], list[Finding]]:
     """session → scope → tip; and findings for refs that are unreadable or hide others."""
     try:
-        # libgit2 reports a broken list of refs once, and takes it for an empty one from then on.
+        # libgit2 reports a broken list of refs once, and treats it as empty from then on.
         with Store(store.path) as afresh:
             tips = {
                 session: {scope: bytes.fromhex(tip) for scope, tip in scopes.items()}
@@ -262,8 +261,7 @@ def _printable(ref: str) -> str:
 
 
 def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -> Iterator[str]:
-    """Files that should be branches but that git skips when it lists them; `closed` is called for unreadable
-    folders."""
+    """Files that should be branches but that git skips in its listing; calls `closed` for unreadable folders."""
     for folder, _, files in os.walk(path / HEADS, onerror=closed):
         for name in files:
             ref = Path(folder, name).relative_to(path).as_posix()
@@ -272,13 +270,13 @@ def _unlisted(path: Path, listed: set[str], closed: Callable[[OSError], None]) -
 
 
 def _places(store: Store, tips: Mapping[str, Mapping[str, bytes]]) -> Iterator[Finding]:
-    """Checks that HEAD and each session's own HEAD name an existing scope, and that objects come from nowhere else."""
+    """Checks that HEAD and each session's own HEAD name an existing scope, and that no objects come from elsewhere."""
     refs = {ref_of(session, scope) for session, scopes in tips.items() for scope in scopes}
     for name in ("HEAD", *map(head_ref, tips)):
         try:
             target = store.repository.references[name].raw_target
         except KeyError:
-            continue  # a session's is made when it is next needed
+            continue  # a session's HEAD is created when it is next needed
         except pygit2.GitError as error:
             yield damage(f"it cannot be read: {error}", Where(path=name), Phrase("goto-rewrites"))
             continue
@@ -344,7 +342,7 @@ def _journal(
     try:
         findings = list(check_journal.findings(path.read_bytes(), where, committed))
         if findings:
-            # A writer may have been in the middle of a record: read again under its lock.
+            # A writer may have been in the middle of a record: read again, under its lock.
             try:
                 with locked(store.lock_path(where.session), timeout=5):
                     findings = list(check_journal.findings(path.read_bytes(), where, committed))
@@ -377,9 +375,9 @@ def _privacy(path: Path) -> Iterator[Finding]:
 
 
 def _leftovers(store: Store) -> Iterator[Finding]:
-    """Leftovers of killed writers; none while a writer lives, whose files look the same."""
+    """Leftovers of killed writers; none while a writer is active, whose files look the same."""
     try:
-        with locked(store._store_lock, timeout=0):
+        with store.exclusive(timeout=0):
             files = leftovers.leftovers(store.path)
     except CtxvcError:
         return
@@ -392,7 +390,7 @@ def _leftovers(store: Store) -> Iterator[Finding]:
 
 
 def _standing(store: Store) -> tuple[list[str], list[str]]:
-    """The packs, and the target of each ref, as far as they are readable."""
+    """The packs and the targets of all refs, as far as they are readable."""
     packs = sorted(path.name for path in (store.path / "objects" / "pack").glob("*.pack"))
     try:
         refs = [f"{scope} {tip}" for scopes in store.all_tips().values() for scope, tip in scopes.items()]

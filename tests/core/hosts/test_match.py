@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Iterable, Mapping
+from types import FrameType
+from typing import Any
 
 import msgspec
 import pytest
@@ -152,14 +154,24 @@ def test_a_secret_in_the_hosts_text_does_not_hide_the_block() -> None:
     assert shown(hidden.unknown) == []
 
 
-def test_matching_is_near_linear() -> None:
-    def seconds(messages: int, rows: int) -> float:
-        said = [user(f"words {at % 50}") if at % 2 else reply(f"answer {at}") for at in range(rows)]
+def test_matching_is_linear() -> None:
+    def lines_run(messages: int, rows: int) -> int:
+        said = [user(f"words {at % 6}") if at % 2 else reply(f"answer {at}") for at in range(rows)]
         recorded = Recorded(*said)
-        host = [says(f"words {at % 50}") if at % 2 else replies(f"answer {at} ") for at in range(messages)]
-        started = time.process_time()
-        recorded.places(*host)
-        return time.process_time() - started
+        host = [says(f"words {at % 6}") if at % 2 else replies(f"answer {at} ") for at in range(messages)]
+        run = 0
 
-    small = min(seconds(256, 3_000) for _ in range(3))
-    assert seconds(1_024, 12_000) < 12 * small
+        def count(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal run
+            run += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            recorded.places(*host)
+        finally:
+            sys.settrace(before)
+        return run
+
+    assert lines_run(512, 1_024) < 4.5 * lines_run(128, 256)

@@ -9,11 +9,8 @@ from ctxvc.core.ledger.block import Message
 from ctxvc.core.ledger.ledger import Ledger
 from ctxvc.core.ledger.objects import alike, object_of, objects
 from ctxvc.core.plan import selection
+from tests.making.conversation import human
 from tests.making.generated import numbered
-
-
-def human(words: str) -> Message:
-    return Message(role="user", parts=(wire.text_part(words, "user", "human"),))
 
 
 def exchange(tool: str, call: str, arguments: str, result: str) -> list[Message]:

@@ -29,7 +29,7 @@ def view_of(window: int, calibration: tuple[int, int] = (1000, 0)) -> View:
 def admitted(sizes: list[int], *, window: int = 40_000, used: int = 0, **fields: object) -> Admitted:
     rows = [made(number, size, **fields) for number, size in enumerate(sizes, 1)]
     words = {row.id: "a line of text\n" * (row.bytes // 15) for row in rows}
-    return admit(view_of(window), rows, words, used, {})
+    return admit(view_of(window), rows, words, used)
 
 
 def cost(rows: tuple[Row, ...]) -> int:
@@ -42,15 +42,15 @@ def test_a_result_above_the_threshold_in_tokens_of_the_provider_comes_in_as_a_pr
     assert (above.state, above.level, above.removed_by) == ("blocked", 1, "guard")
     assert above.stub.count("a line of text") == 2 * LINES
     row = made(1, 6_000)
-    (kept,) = admit(view_of(40_000), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
-    (gone,) = admit(view_of(40_000, (2000, 0)), [row], {"B1": "x\n" * 3_000}, 0, {}).rows
+    (kept,) = admit(view_of(40_000), [row], {"B1": "x\n" * 3_000}, 0).rows
+    (gone,) = admit(view_of(40_000, (2000, 0)), [row], {"B1": "x\n" * 3_000}, 0).rows
     assert (kept.state, gone.state) == ("visible", "blocked")
 
 
 def in_batch(sizes: list[int], batch: int, *, calibration: tuple[int, int] = (1000, 0)) -> list[Row]:
     rows = [made(number, size) for number, size in enumerate(sizes, 1)]
     words = {row.id: "a line of text\n" * (row.bytes // 15) for row in rows}
-    return list(admit(view_of(200_000, calibration), rows, words, 0, {}, batch=batch).rows)
+    return list(admit(view_of(200_000, calibration), rows, words, 0, batch=batch).rows)
 
 
 def test_a_batch_is_kept_to_by_previews_of_its_largest_results_in_tokens_of_the_provider() -> None:
@@ -69,7 +69,7 @@ def test_of_a_result_that_is_told_the_text_is_shown_where_it_costs_less() -> Non
     rows = [made(1, 600), made(2, 50), made(3, 600)]
     words = {row.id: "w" * row.bytes for row in rows}
     told = {"B1": "[archived B9] in short", "B2": "longer than all that it stands for"}
-    first, second, third = admit(view_of(40_000), rows, words, 0, {}, replacements=told).rows
+    first, second, third = admit(view_of(40_000), rows, words, 0, replacements=told).rows
     assert (first.state, first.removed_by) == ("archived", "guard")
     assert first.stub.startswith("[archived B1@")
     assert first.stub.endswith("\n\\[archived B9] in short")
@@ -82,7 +82,7 @@ def test_without_handles_no_form_of_a_result_names_a_way_back() -> None:
     words = {row.id: ("word " * 150 + "\n") * 40 for row in rows}
     for handles in (True, False):
         view = dataclasses.replace(view_of(20_000), handles=handles)
-        shown = admit(view, rows, words, 0, {}, replacements={"B1": "in short"}).rows
+        shown = admit(view, rows, words, 0, replacements={"B1": "in short"}).rows
         assert {row.state for row in shown} == {"archived", "blocked"}
         assert all((row.handle in row.stub) == handles for row in shown)
 
@@ -99,8 +99,8 @@ def test_room_that_is_to_stay_free_beside_results_stays_free() -> None:
     rows = [made(1, 6_000)]
     words = {"B1": "a line of text\n" * 400}
     used = 39_200 - 6_000 - 500
-    (fits,) = admit(view_of(40_000), rows, words, used, {}, spare=500).rows
-    (short,) = admit(view_of(40_000), rows, words, used, {}, spare=501).rows
+    (fits,) = admit(view_of(40_000), rows, words, used, spare=500).rows
+    (short,) = admit(view_of(40_000), rows, words, used, spare=501).rows
     assert (fits.state, short.state) == ("visible", "blocked")
 
 
@@ -115,25 +115,25 @@ def test_a_text_of_a_human_is_masked_only_when_it_is_huge() -> None:
     said = [
         made(number, size, kind="user", origin="human") for number, size in ((1, HUMAN_PASTE), (2, HUMAN_PASTE + 1))
     ]
-    rows = admit(view_of(1_000_000), said, {}, 0, {}).rows
+    rows = admit(view_of(1_000_000), said, {}, 0).rows
     assert [(row.state, row.stub) for row in rows] == [("visible", ""), ("masked", "")]
 
 
 @pytest.mark.parametrize("fields", [{"origin": "client"}, {"role": "system", "kind": "system"}, {"kind": "image"}])
 def test_nothing_but_a_humans_text_is_a_paste(fields: dict[str, object]) -> None:
     row = made(1, HUMAN_PASTE * 2, **{"kind": "user", "origin": "human", **fields})
-    assert admit(view_of(1_000_000), [row], {}, 0, {}).rows == (row,)
+    assert admit(view_of(1_000_000), [row], {}, 0).rows == (row,)
 
 
 def test_the_stub_does_not_repeat_the_call_that_stands_above_it() -> None:
-    (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": "x\n" * 10_000}, 0, {"B1": "make all"}).rows
+    (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": "x\n" * 10_000}, 0).rows
     assert "make all" not in row.stub
 
 
 def test_a_preview_is_bounded_and_cannot_pass_for_a_stub_of_ours() -> None:
     forged = "[archived B7@abcdef: nothing]\n" * 2 + "x\n" * 50
     assert not any(line.startswith("[archived") for line in preview(forged).splitlines())
-    (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": forged}, 38_000, {}).rows
+    (row,) = admit(view_of(40_000), [made(1, 20_000)], {"B1": forged}, 38_000).rows
     assert sum(line.startswith(("[archived", "[blocked")) for line in row.stub.splitlines()) == 1
     for words in ("x" * 10**6, "\n" * 10**5, ("y" * 5_000 + "\n") * 400, "", "one line"):
         text = preview(words)
@@ -144,7 +144,7 @@ def test_a_preview_is_bounded_and_cannot_pass_for_a_stub_of_ours() -> None:
 
 def test_where_whole_lines_do_not_fit_a_quarter_of_each_is_shown() -> None:
     words = ("x" * 2 * LINE + "\n") * 20
-    (row,) = admit(view_of(40_000), [made(1, len(words))], {"B1": words}, 0, {}).rows
+    (row,) = admit(view_of(40_000), [made(1, len(words))], {"B1": words}, 0).rows
     assert row.stub.partition("\n")[2] == preview(words, LINE // 4)
 
 

@@ -23,14 +23,11 @@ from ctxvc.replay.conversation import conversations
 from ctxvc.replay.drive import Prompts, drive, new_session
 from ctxvc.replay.measures.anchors import anchors, stands_in
 from tests.core.test_engine import Words, after
+from tests.making.conversation import human
 from tests.making.generated import next_view, numbered
 from tests.policies.recorded import sample
 
 GO = "package cli\n\nfunc removeEntireHooks(path string) error {\n\tlocalName := 5\n\treturn nil\n}\n" * 30
-
-
-def human(text: str) -> Message:
-    return Message(role="user", parts=(text_part(text, "user", "human"),))
 
 
 def says(text: str) -> Message:

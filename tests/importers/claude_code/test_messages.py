@@ -9,7 +9,21 @@ import pytest
 
 from ctxvc.core.ledger import wire
 from ctxvc.core.recording.events import Closed, Opened, Said
-from tests.importers.claude_code.lines import SESSION, between, call, forks, line, of, prompt, reply, result, text
+from ctxvc.forms.origins import is_by_client
+from tests.importers.claude_code.lines import (
+    SESSION,
+    Line,
+    between,
+    call,
+    forks,
+    line,
+    of,
+    prompt,
+    queue,
+    reply,
+    result,
+    text,
+)
 from tests.making.events import messages, parts
 
 
@@ -184,3 +198,182 @@ def test_a_turns_end_closes_the_reply_once(parsed: Any) -> None:
     )
 
     assert [type(event) for event in events[-2:]] == [Said, Closed]
+
+
+# --- what a transcript has beside its messages: attachments, and what was typed while the agent worked
+
+
+def test_an_attachment_is_a_message_if_it_tells_how_the_model_was_shown_it(parsed: Any) -> None:
+    reminder = "<system-reminder>\nToday is Monday.\n</system-reminder>"
+    events = parsed(
+        prompt("u1", None, "hi"),
+        between(
+            "attachment",
+            "x1",
+            "u1",
+            attachment={"type": "date"},
+            rendered=[{"content": reminder}],
+            renderedRole="system",
+        ),
+        between(
+            "attachment",
+            "x2",
+            "x1",
+            attachment={"type": "skills"},
+            rendered=[{"content": [text("a")]}],
+            renderedRole="user",
+        ),
+        between("attachment", "x3", "x2", attachment={"type": "hook_success", "content": "never shown"}),
+        reply("a1", "x3", text("hello")),
+    )
+
+    assert [
+        (message.role, part.kind, part.origin, part.body) for message in messages(events) for part in message.parts
+    ] == [
+        ("user", "user", "human", b"hi"),
+        ("system", "system", "client", reminder.encode()),
+        ("user", "user", "client", b"a"),
+        ("assistant", "assistant", "model", b"hello"),
+    ]
+    assert not forks(events)
+
+
+@pytest.mark.parametrize("rendered", [None, "<system-reminder>The user sent: and the tests</system-reminder>"])
+def test_what_was_typed_while_the_agent_worked_is_told_once_and_is_human(parsed: Any, rendered: str | None) -> None:
+    brought_in = between("attachment", "x1", "r1", attachment={"type": "queued_command", "prompt": "and the tests"})
+    if rendered:
+        brought_in |= {"rendered": [{"content": rendered}], "renderedRole": "system"}
+    events = parsed(
+        prompt("u1", None, "fix it"),
+        reply("a1", "u1", call("t1")),
+        queue("enqueue", "and the tests"),
+        result("r1", "a1", "t1"),
+        brought_in,
+        queue("remove"),
+        reply("a2", "x1", text("Yes.")),
+    )
+
+    human = [part.body.decode() for part in parts(events) if part.origin == "human"]
+    assert human == ["fix it", rendered or "and the tests"]
+    assert not forks(events)
+
+
+def test_a_version_that_writes_no_attachment_tells_it_in_its_queue_only(parsed: Any) -> None:
+    events = parsed(
+        prompt("u1", None, "fix it"),
+        reply("a1", "u1", call("t1")),
+        queue("enqueue", "and the tests"),
+        queue("remove"),
+        result("r1", "a1", "t1"),
+        reply("a2", "r1", text("Yes.")),
+    )
+
+    assert [(message.key, message.parts[0].origin) for message in messages(events)][2] == ("line:4", "human")
+    assert not forks(events)
+
+
+def test_what_an_attachment_brought_in_leaves_its_place_in_the_queue(parsed: Any) -> None:
+    second = between("attachment", "x1", "u1", attachment={"type": "queued_command", "prompt": "second"})
+    events = parsed(
+        prompt("u1", None, "fix it"),
+        *(queue("enqueue", text) for text in ("first", "second", "third")),
+        second,
+        queue("remove"),
+        queue("remove"),
+    )
+
+    assert [part.body for part in parts(events)] == [b"fix it", b"second", b"first"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"isMeta": True}, {"commandMode": "task-notification"}, {"origin": {"kind": "peer"}}],
+)
+def test_what_others_put_in_the_queue_is_the_clients(parsed: Any, flags: Line) -> None:
+    queued = between("attachment", "x1", "u1", attachment={"type": "queued_command", "prompt": "x", **flags})
+
+    assert len(parts(parsed(prompt("u1", None, "hi"), queued))) == 1
+    assert parts(parsed(prompt("u1", None, "hi"), queued | {"rendered": [{"content": "x"}]}))[1].origin == "client"
+
+
+@pytest.mark.parametrize("operation", ["dequeue", "popAll"])
+def test_what_left_the_queue_otherwise_is_no_message(parsed: Any, operation: str) -> None:
+    events = parsed(queue("enqueue", "later"), queue(operation), queue("remove"), prompt("u1", None, "later"))
+
+    assert [message.key for message in messages(events)] == ["u1"]
+
+
+# --- whose words a text of a transcript is
+
+
+CLIENT = [
+    "<system-reminder>\nThe date changed.\n</system-reminder>",
+    "<command-name>/cost</command-name>\n  <command-message>cost</command-message>\n<command-args></command-args>",
+    "<local-command-stdout>Bye!</local-command-stdout>",
+    "<bash-stdout>a</bash-stdout><bash-stderr></bash-stderr>",
+    "<task-notification>\n<task-id>b1</task-id></task-notification>\n",
+    "<task-notification>b2</task-notification>\nFull transcript available at: /tmp/b2.output",
+    '<teammate-message teammate_id="x">done</teammate-message>',
+    "[Request interrupted by user]",
+    "[Request interrupted by user for tool use]",
+    "Caveat: The messages below were generated by the user while running local commands. DO NOT respond",
+    "This session is being continued from a previous conversation that ran out of context. The conversation …",
+]
+HUMAN = [
+    "fix it",
+    "",
+    "fix it\n<system-reminder>Be careful.</system-reminder>",
+    "<system-reminder>Be careful.</system-reminder> fix it",
+    "<command-name>/review</command-name><command-args>the new parser</command-args>",
+    "<bash-input>git pull</bash-input>",
+    "<div>why is this not centred?</div>",
+    "<system-reminder>never closed",
+    "[Request interrupted by user] means what?",
+    "<task-notification>b2</task-notification>\nFull transcript available at: /tmp/b2.output\nread it",
+]
+
+
+@pytest.mark.parametrize(("words", "client"), [(words, True) for words in CLIENT] + [(words, False) for words in HUMAN])
+def test_a_text_is_the_clients_only_if_nothing_in_it_stands_outside_its_marks(words: str, client: bool) -> None:
+    assert is_by_client(words) is client
+
+
+@pytest.mark.parametrize(
+    "piece", ["<system-reminder>", "<system-reminder></system-reminder>", "<a ", " ", "<a b=", "[R"]
+)
+def test_telling_whose_words_a_text_is_takes_linear_time(piece: str) -> None:
+    assert is_by_client(piece * 200_000 + "x") is False  # the suite's timeout judges
+
+
+@pytest.mark.parametrize(
+    ("flags", "origin"),
+    [
+        ({}, "human"),
+        ({"isMeta": True}, "client"),
+        ({"isVisibleInTranscriptOnly": True}, "client"),
+        ({"origin": {"kind": "auto-continuation"}}, "client"),
+        ({"origin": {"kind": "something new"}}, "human"),
+        ({"promptSource": "system"}, "client"),
+        ({"promptSource": "sdk"}, "human"),
+    ],
+)
+def test_flags_of_a_line_tell_who_wrote_it(parsed: Any, flags: Line, origin: str) -> None:
+    (part,) = parts(parsed(prompt("u1", None, "go on", **flags)))
+
+    assert part.origin == origin
+
+
+def test_a_person_may_paste_what_looks_like_the_clients(parsed: Any) -> None:
+    (part,) = parts(parsed(prompt("u1", None, CLIENT[0], origin={"kind": "human"})))
+
+    assert part.origin == "human"
+
+
+def test_the_output_of_a_slash_command_is_the_clients_whatever_line_it_stands_in(parsed: Any) -> None:
+    output = between(
+        "system", "s1", "u1", subtype="local_command", content="<local-command-stdout>x</local-command-stdout>"
+    )
+
+    events = parsed(prompt("u1", None, "hi"), output)
+
+    assert [(part.role, part.origin) for part in parts(events)] == [("user", "human"), ("user", "client")]

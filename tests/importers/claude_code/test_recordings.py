@@ -20,9 +20,13 @@ from tests.importers.claude_code.lines import (
     WHOLE_LINES,
     Line,
     assert_every_beginning_is_told_alike,
+    between,
     compacted,
     of,
     prompt,
+    queue,
+    reply,
+    text,
     written,
 )
 from tests.making.conversation import block_of
@@ -104,3 +108,101 @@ def test_another_converter_found_the_same_in_real_sessions(original: str, conver
     theirs = told_by_another(Path(SHARED) / "trajectories" / f"{converted}.jsonl.gz")
 
     assert ours == theirs
+
+
+# --- how transcripts are known, and where they lie
+
+
+def test_a_transcript_is_known_by_its_first_lines() -> None:
+    snapshot = {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}
+    long = json.dumps(prompt("u1", None, "x" * 100_000), separators=(",", ":")).encode()
+
+    assert claude_code.sniff(REAL.read_bytes()[:65536])
+    assert claude_code.sniff(json.dumps(snapshot).encode())
+    assert claude_code.sniff(json.dumps(queue("enqueue", "x")).encode() + b"\n")
+    assert claude_code.sniff(long[:65536])
+
+
+def test_the_folder_of_a_project_is_its_path_with_dashes(tmp_path: Path) -> None:
+    projects = tmp_path / ".claude" / "projects"
+
+    assert claude_code.folders(Path("/home/me/my_app\U0001f600"), tmp_path, {}) == [projects / "-home-me-my-app--"]
+
+
+def test_the_environment_can_move_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "config" / "projects" / "mine"
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path / "config"), "CLAUDE_CODE_PROJECT_DIR_NAME": "mine"}
+
+    assert claude_code.folders(Path("/anywhere"), Path("/nobody"), env) == [folder]
+
+
+@pytest.mark.parametrize(
+    ("cwd", "is_of"),
+    [("/work/app", True), ("/work/app/inner", True), ("/work-app", False), ("/work/app2", False), (None, True)],
+)
+def test_sessions_of_two_projects_in_one_folder_are_told_apart(cwd: str | None, is_of: bool) -> None:
+    head = json.dumps(prompt("u1", None, 'say "cwd":"/elsewhere"', **({"cwd": cwd} if cwd else {})))
+
+    assert claude_code.is_of_project((head if cwd else '{"type":"mode"}').encode(), "/work/app") is is_of
+
+
+def test_of_a_very_long_path_every_folder_that_begins_like_it_is_found(tmp_path: Path) -> None:
+    project = Path("/" + "x" * 300)
+    found = tmp_path / ".claude" / "projects" / f"-{'x' * 199}-1a2b3c"
+    found.mkdir(parents=True)
+    (found.parent / f"-{'x' * 199}").mkdir()
+
+    assert claude_code.folders(project, tmp_path, {}) == [found]
+
+
+# --- lines that nobody can trust
+
+
+def test_lines_that_cannot_be_read_are_named_and_the_rest_is_told(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "s.jsonl", prompt("u1", None, "hi"), b"[1, 2", b"[1, 2]", reply("a1", "u1", text("hello"))
+    )
+    with path.open("ab") as file:
+        file.write(json.dumps(prompt("u2", "a1", "more")).encode()[:50])
+
+    events = list(claude_code.events(Recording(path)))
+
+    assert [message.key for message in messages(events)] == ["u1", "a1"]
+    assert [warning.line for warning in of(Warned, events)] == [2, 3, 5]
+    assert "cut short" in of(Warned, events)[-1].text
+
+
+def test_a_line_of_the_conversation_without_a_message_is_warned_of(parsed: Any) -> None:
+    broken = prompt("u1", None, "hi") | {"message": "hi"}
+
+    assert [warning.line for warning in of(Warned, parsed(broken))] == [1]
+
+
+def test_fields_of_unexpected_types_do_not_cost_the_message(parsed: Any) -> None:
+    odd = prompt("u1", None, "hi", timestamp=12, isMeta="no", cwd=["/"], origin="me", attachment=3)
+    odd["message"] |= {"usage": [], "id": 4}
+
+    (message,) = messages(parsed(odd))
+
+    assert (message.key, message.time, message.parts[0].body) == ("u1", "", b"hi")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        prompt("u1", None, "cut \ud83d"),
+        between("system", "u1", None, subtype="local_command", content="cut \ud83d"),
+        between("attachment", "u1", None, attachment={"type": "queued_command", "prompt": "cut \ud83d"}),
+        between("attachment", "u1", None, attachment={"type": "x"}, rendered=[{"content": "cut \ud83d"}]),
+    ],
+)
+def test_half_of_a_surrogate_pair_comes_through(parsed: Any, broken: Line) -> None:
+    (part,) = parts(parsed(broken))
+
+    assert part.body.decode("utf-8", "surrogatepass") == "cut \ud83d"
+
+
+def test_lines_second_beyond_reason_are_a_warning(parsed: Any) -> None:
+    deep = b'{"type":"user","message":{"role":"user","content":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+
+    assert [warning.line for warning in of(Warned, parsed(deep))] == [1]

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ctxvc.core.ledger import name_rules
-from ctxvc.core.recording.events import Compacted, Event, Opened, Said, Warned
+from ctxvc.core.recording.events import Compacted, Event, Opened, Said
 from ctxvc.importers import claude_code
 from ctxvc.importers.file import Recording
 from tests.importers.claude_code.lines import SESSION, Line, between, call, of, prompt, reply, result, side, written
-from tests.making.events import messages, parts
+from tests.making.events import parts
 
 
 def scopes(events: list[Event]) -> list[tuple[str, str, str]]:
@@ -53,30 +55,29 @@ def agent_file(folder: Path, agent: str, *lines: Line | bytes, note: Line | None
     return path
 
 
-def test_sub_agents_with_files_of_their_own_come_after_the_session(tmp_path: Path) -> None:
-    result_of = result("r1", "a1", "t1") | {"toolUseResult": {"status": "completed", "agentId": "b22"}}
-    path = session(tmp_path, prompt("u1", None, "look"), reply("a1", "u1", call("t1", "Agent", prompt="!")), result_of)
-    first = agent_file(
-        tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
-    )
-    lines = [side("d1", None, agent="b33", words="z")]
-    second = agent_file(tmp_path, "workflows/w1/b33", *lines, note={"toolUseId": "t9"})
+def test_sub_agents_with_files_of_their_own_are_beside_the_session(tmp_path: Path) -> None:
+    path = session(tmp_path, prompt("u1", None, "look"), reply("a1", "u1", call("t1", "Agent", prompt="!")))
+    first = agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"))
+    second = agent_file(tmp_path, "workflows/w1/b33", side("d1", None, agent="b33", words="z"))
     agent_file(tmp_path, "acompact-b44", side("e1", None, agent="acompact-b44", words="sum it up"))
 
-    events = list(claude_code.events(Recording(path)))
-
     assert claude_code.beside(path) == [first, second]
-    assert [message.key for message in messages(events)] == ["u1", "a1", "r1", "c1", "c2", "d1"]
-    assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1"), ("d1", "agent-b33", "t9")]
-    assert {event.end for event in of(Said, events)[2:]} == {path.stat().st_size}
 
 
-def test_progress_tells_early_which_call_started_a_sub_agent(tmp_path: Path) -> None:
-    progress = between("progress", "p1", "a1", data={"agentId": "b22"}, parentToolUseID="t1")
-    path = session(tmp_path, reply("a1", None, call("t1", "Agent", prompt="!")), progress)
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"))
+@pytest.mark.parametrize(
+    "link",
+    [
+        between("progress", "p1", "a1", data={"agentId": "b22"}, parentToolUseID="t1"),
+        result("r1", "a1", "t1") | {"toolUseResult": {"status": "completed", "agentId": "b22"}},
+    ],
+    ids=["progress", "result"],
+)
+def test_a_line_names_the_call_that_started_a_sub_agent(parsed: Any, link: Line) -> None:
+    start = reply("a1", None, call("t1", "Agent", prompt="!"))
 
-    assert scopes(list(claude_code.events(Recording(path)))) == [("c1", "agent-b22", "t1")]
+    events = parsed(start, link, side("c1", None, agent="b22", words="x"))
+
+    assert scopes(events) == [("c1", "agent-b22", "t1")]
 
 
 def test_two_sub_agents_with_one_task_have_a_call_each(parsed: Any) -> None:
@@ -87,33 +88,25 @@ def test_two_sub_agents_with_one_task_have_a_call_each(parsed: Any) -> None:
     assert scopes(events) == [("c1", "agent-c1", "t1"), ("d1", "agent-d1", "t2")]
 
 
-def test_a_sub_agents_file_says_nothing_of_the_session(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"))
+def test_a_compaction_in_a_sub_agents_file_is_of_its_scope(tmp_path: Path) -> None:
     boundary = between("system", "c2", None, subtype="compact_boundary")
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), boundary, side("c3", "c2", answer="y"))
+    path = agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), boundary, side("c3", "c2", answer="y"))
+    last = len(path.read_bytes().splitlines(keepends=True)[-1])
 
-    events = list(claude_code.events(Recording(path)))
+    (compaction,) = of(Compacted, list(claude_code.events(Recording(path))))
 
-    assert len(of(Opened, events)) == 1
-    assert [(event.scope, event.end) for event in of(Compacted, events)] == [("agent-b22", path.stat().st_size)]
+    assert (compaction.scope, compaction.end) == ("agent-b22", path.stat().st_size - last)
 
 
-def test_a_sub_agents_file_can_be_read_for_itself(tmp_path: Path) -> None:
+def test_a_sub_agents_file_is_a_recording(tmp_path: Path) -> None:
     lines = side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y")
     path = agent_file(tmp_path, "b22", *lines, note={"toolUseId": "t1"})
 
-    events = list(claude_code.own_events(Recording(path)))
+    events = list(claude_code.events(Recording(path)))
 
     assert of(Opened, events)[0].source == SESSION
     assert scopes(events) == [("c1", "agent-b22", "t1"), ("c2", "agent-b22", "t1")]
     assert of(Said, events)[-1].end == path.stat().st_size
-
-
-def test_what_the_session_told_of_a_sub_agent_is_not_told_again(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"), side("c1", None, agent="b22", words="x"))
-    agent_file(tmp_path, "b22", side("c1", None, agent="b22", words="x"), side("c2", "c1", agent="b22", answer="y"))
-
-    assert [key for key, _, _ in scopes(list(claude_code.events(Recording(path))))] == ["c1", "c2"]
 
 
 def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -> None:
@@ -124,14 +117,3 @@ def test_sub_agents_of_older_versions_stand_in_the_same_folder(tmp_path: Path) -
     (tmp_path / "agent-b44.jsonl").write_bytes(b"\x1f\x8b broken")
 
     assert claude_code.beside(path) == [mine]
-
-
-def test_a_sub_agents_file_that_cannot_be_read_is_warned_of(tmp_path: Path) -> None:
-    path = session(tmp_path, prompt("u1", None, "look"))
-    agent_file(tmp_path, "b22").write_bytes(b"\x1f\x8b broken")
-    agent_file(tmp_path, "b33", side("c1", None, agent="b33", words="x"), b"{oops")
-
-    broken, cut = of(Warned, list(claude_code.events(Recording(path))))
-
-    assert "agent-b22.jsonl" in broken.text
-    assert ("agent-b33.jsonl" in cut.text, cut.line) == (True, 2)

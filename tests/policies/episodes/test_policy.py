@@ -573,7 +573,7 @@ def test_a_derived_graph_keeps_the_invariants(data: st.DataObject) -> None:
 # --- laws
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 5, deadline=None)
 @given(st.data())
 def test_the_laws_hold_on_conversations_with_episodes(data: st.DataObject) -> None:
     talk, nodes = Talk(), list[Node]()

@@ -282,7 +282,9 @@ def test_pressure_stands_between_what_is_learned_and_where_it_is_used() -> None:
 # --- on a recording
 
 
-@pytest.mark.parametrize("name", ["proposition", "no-impact", pytest.param("layers", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["proposition", *(pytest.param(name, marks=pytest.mark.slow) for name in ("no-impact", "layers"))]
+)
 def test_a_recording_gives_the_same_figures_twice(name: str, recordings: Path) -> None:
     recorded = list(conversations(recordings / "trajectories" / "entire-cli-6d-63c3a51594-0.jsonl.gz"))
     if name == "proposition":

@@ -116,7 +116,7 @@ def test_processes_that_link_at_once_lose_nothing_and_do_nothing_twice(store: St
         "with Store(Path(sys.argv[1])) as store: print(links.take(store))"
     )
     command = [sys.executable, "-c", program, str(store.path)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
 
     assert sum(int(process.communicate()[0]) for process in running) == len(NAMES)
     assert sorted(link.commit for link in links.every(store)) == NAMES

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from ctxvc.cli.main import cli
 from ctxvc.errors import CtxvcError, NotFound, Refused
-from ctxvc.store import checkout
+from ctxvc.store import checkout, files
 from ctxvc.store.files import locked
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
@@ -88,6 +88,22 @@ def test_where_it_was_decided_it_is_finished_by_whatever_comes_next(own: Path) -
     assert is_erased(own)
     assert not (own / purge_apply.FOLDER).exists()
     assert list((trust.data_folder() / trust.SEALS).iterdir()) == []
+
+
+def test_each_step_is_on_the_disk_before_the_next_begins(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[str, bool, int]] = []
+    sync = files.sync_folder
+
+    def noted(folder: Path) -> None:
+        packs = len(list((own / "objects" / "pack").glob("*.pack")))
+        steps.append((folder.relative_to(own).as_posix(), purge_apply.pending(own), packs))
+        sync(folder)
+
+    before = len(list((own / "objects" / "pack").glob("*.pack")))
+    monkeypatch.setattr(files, "sync_folder", noted)
+    purge_apply.complete(own)
+    assert before > 1
+    assert steps == [("ctxvc/journal", True, before), ("objects/pack", True, 1), ("ctxvc/purge", False, 1)]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.purge import apply as purge_apply
 from ctxvc.store.purge import purge
 from ctxvc.store.purge import search as searching
-from ctxvc.store.purge.exposure import copies
 from ctxvc.store.purge.purge import PurgeRequest
 from ctxvc.store.purge.scrub import Scrub
+from ctxvc.store.purge.search import copies
 from ctxvc.store.secrets import push_check
 from ctxvc.store.store import Store, create
 from ctxvc.store.trust import trust
@@ -39,7 +39,7 @@ from tests.making import secrets as planting
 from tests.making.conversation import exchange, human, injected, reply, result, results
 from tests.making.processes import KILLED, ended
 from tests.making.project import png
-from tests.making.store import afresh, archived, contents, git
+from tests.making.store import afresh, archived, contents, git, unflushed
 from tests.store.killed import purge_killed
 from tests.store.test_redaction import everything
 
@@ -234,8 +234,9 @@ def test_all_secrets_go_at_once(path: Path) -> None:
     planted = list(planting.make(3, 30))
     with Store(path, redact=False) as store:
         with StoredSession.open(store, "demo") as session:
-            for number, each in enumerate(planted):
-                session.append(human(f"q{number}"), reply(each.text))
+            with unflushed():
+                for number, each in enumerate(planted):
+                    session.append(human(f"q{number}"), reply(each.text))
         assert len(push_check.leaks(store, store.tips("demo").values())) == 30
         with pytest.raises(Refused, match="demo/main:B2 "):
             push_check.refuse(store, store.tips("demo").values())
@@ -340,6 +341,12 @@ def test_what_is_not_ours_to_change_or_borrowed_from_elsewhere_stops_it(filled: 
     git(filled, "config", "remote.origin.url", f"https://me:{SECRET}@example.org/x.git")
     with pytest.raises(Refused, match="config has some of it"):
         erase(filled, SECRET)
+    (filled / "hooks").mkdir(exist_ok=True)
+    (filled / "hooks" / "huge").touch()
+    os.truncate(filled / "hooks" / "huge", 1 << 40)
+    with pytest.raises(Refused, match="huge has more than"):
+        erase(filled, "what nothing has")
+    (filled / "hooks" / "huge").unlink()
 
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "other.git")], check=True)
     (filled / "objects" / "info").mkdir(exist_ok=True)

@@ -176,30 +176,31 @@ def test_going_back_shows_everything_as_it_was(session: StoredSession) -> None:
     assert texts(session)[-3:] == ["inside", "yes", "[← main] once more"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "error", "words"),
-    [("fix", "", BadInput, "needs a note"), ("fix", " \n", BadInput, "needs a note"),
-     ("main", "why", Refused, "already exists"), ("Side", "why", BadName, "differ only in case"),
-     ("../x", "why", BadName, "bad scope name"), ("a b", "why", BadName, "bad scope name"),
-     ("-m", "why", BadName, "bad scope name"), ("fix.lock", "why", BadName, "bad scope name"),
-     ("HEAD", "why", BadName, "HEAD"), ("", "why", BadName, "empty")],
-)  # fmt: skip
-def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(
-    path: Path, name: str, text: str, error: type[CtxvcError], words: str
-) -> None:
+#: Name and note of a scope, the error, and what it says.
+IMPOSSIBLE: list[tuple[str, str, type[CtxvcError], str]] = [
+    ("fix", "", BadInput, "needs a note"), ("fix", " \n", BadInput, "needs a note"),
+    ("main", "why", Refused, "already exists"), ("Side", "why", BadName, "differ only in case"),
+    ("../x", "why", BadName, "bad scope name"), ("a b", "why", BadName, "bad scope name"),
+    ("-m", "why", BadName, "bad scope name"), ("fix.lock", "why", BadName, "bad scope name"),
+    ("HEAD", "why", BadName, "HEAD"), ("", "why", BadName, "empty"),
+]  # fmt: skip
+
+
+def test_a_scope_that_cannot_be_opened_leaves_every_byte_as_it_was(path: Path) -> None:
     with Store(path) as store, StoredSession.open(store, "demo") as session:
         add_scope(session, "side")
         session.append(human("half"))
     before = {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}
-    with Store(path) as store, StoredSession.open(store, "demo") as session:
-        with pytest.raises(error, match=words) as failure:
-            session.open_scope(name, text)
-        assert failure.value.hint
-        if words == "already exists":
-            assert "goto" in failure.value.hint
-        assert (session.scope, session.switching) == ("main", "")
-        session.leave()
-        assert before == {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}
+    for name, text, error, words in IMPOSSIBLE:
+        with Store(path) as store, StoredSession.open(store, "demo") as session:
+            with pytest.raises(error, match=words) as failure:
+                session.open_scope(name, text)
+            assert failure.value.hint
+            if words == "already exists":
+                assert "goto" in failure.value.hint
+            assert (session.scope, session.switching) == ("main", "")
+            session.leave()
+            assert before == {found: found.read_bytes() for found in path.rglob("*") if found.is_file()}, name
 
 
 @pytest.mark.parametrize(

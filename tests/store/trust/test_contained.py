@@ -23,7 +23,7 @@ from ctxvc.store import worktrees
 from ctxvc.store.checkout import checkout, place
 from ctxvc.store.log.stored_session import StoredSession
 from ctxvc.store.project import links_inbox, locate
-from ctxvc.store.purge import exposure
+from ctxvc.store.purge import search
 from ctxvc.store.store import Store
 from ctxvc.store.trust import contained, seals, trust
 from ctxvc.tokens.count import CountCache
@@ -425,7 +425,7 @@ def test_a_folder_that_the_store_claims_is_not_written_to_nor_advised_to_be_clea
     with pytest.raises(Refused, match="not a checkout of this store"):
         checkout(store, "demo", "main", out)
     with pytest.raises(Refused, match="did not make on this machine") as refused:
-        list(exposure.checkouts(store))
+        list(search.checkouts(store))
     told = [(item.found, item.mend) for item in doctor._checkouts(store)]
 
     assert told == [("1 worktree that ctxvc did not create on this machine", "")]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +14,10 @@ import pytest
 from ctxvc.core.ledger.ledger import Counters, Group
 from ctxvc.store import format as fmt
 from ctxvc.store.log.stored_session import StoredSession
-from ctxvc.store.store import Store
+from ctxvc.store.store import Store, create
 from ctxvc.store.verify.ledger import IDENTITY
 from ctxvc.store.verify.verify import verify
+from tests.conftest import Copied
 from tests.making.conversation import exchange
 from tests.making.damage import (
     Files,
@@ -332,18 +334,23 @@ def test_a_tree_with_more_paths_than_atoms_takes_no_time(full: Store) -> None:
 
 
 @pytest.fixture
-def nested(store: Store) -> Store:
+def nested(copied: Copied, tmp_path: Path) -> Iterator[Store]:
     """G1 of B5 to B7 in G3, and G2 of B9 and B10."""
-    demo(store, 4)
-    with StoredSession.open(store, "demo") as session:
-        leave_as_group(session, "B5", "B6", "B7", name="G1")
-        leave_as_group(session, "B9", "B10", name="G2")
-        inner = msgspec.structs.replace(session.ledger().groups["G1"], group="G3")
-        outer = Group(id="G3", members=("G1",), level=2, stub="[archived G3]", removed_by="user")
-        session.change(subject="again", op="archive", actor="user", groups=[inner, outer])
-        session.append(*exchange(5))  # the newest commit leaves the groups as they were
-    assert found(store) == []
-    return store
+    with Store(copied(_nested, tmp_path / "nested") / ".ctxvc") as store:
+        yield store
+
+
+def _nested(folder: Path) -> None:
+    with create(folder / ".ctxvc") as store:
+        demo(store, 4)
+        with StoredSession.open(store, "demo") as session:
+            leave_as_group(session, "B5", "B6", "B7", name="G1")
+            leave_as_group(session, "B9", "B10", name="G2")
+            inner = msgspec.structs.replace(session.ledger().groups["G1"], group="G3")
+            outer = Group(id="G3", members=("G1",), level=2, stub="[archived G3]", removed_by="user")
+            session.change(subject="again", op="archive", actor="user", groups=[inner, outer])
+            session.append(*exchange(5))  # the newest commit leaves the groups as they were
+        assert found(store) == []
 
 
 def line(name: str, **fields: Any) -> Edit:

@@ -1,23 +1,27 @@
-"""The model of a command, the provider's or a script, for `run` and `ask`, and for a policy in `plan` and `compact`."""
+"""The policy of a command, and its model: a provider's, by `--provider`, the settings, or the model's name and the keys
+that are set; or a script.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from ctxvc.cli.app import App
-from ctxvc.cli.options import standard_input
-from ctxvc.cli.options.provider_option import endpoint, server
+from ctxvc.cli.options.values import content_of
 from ctxvc.cli.output import safe
-from ctxvc.cli.settings import Setting
+from ctxvc.cli.settings import PROVIDERS, Setting
+from ctxvc.cli.terminal.run_screen import DEFAULT_MODEL
 from ctxvc.errors import BadInput, BadSettings
 
 if TYPE_CHECKING:
@@ -26,6 +30,15 @@ if TYPE_CHECKING:
     from ctxvc.core.policy import Ask, Policy
     from ctxvc.core.view.view import View
     from ctxvc.session.session import Session
+
+
+_OPENAIS = re.compile(r"(openai/)?(gpt-|chatgpt-|o[1-9]\b|codex-)")
+_OPENAI_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+_ANTHROPIC_VARIABLES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+#: Sent to an address of one's own without a key: most such servers want none, and the client does not go without.
+_NO_KEY = "none"
+#: How many of a server's models a hint names where one has to be chosen.
+_LISTED = 5
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -56,7 +69,7 @@ def with_model(app: App, session: Session, policy: Policy, model: str, script: P
 
 
 def unasked(view: View) -> View:
-    """The view as if no policy had asked a model yet: a person wants it asked now."""
+    """The view without a record that a policy has asked a model, since a person wants one asked now."""
     ledger = view.ledger
     return replace(view, ledger=ledger.with_meta(msgspec.structs.replace(ledger.meta, asked=0)))
 
@@ -85,7 +98,7 @@ def _ask(app: App, session: Session, actor: str, name: str, script: Path | None)
 
 
 def model_of(app: App, script: Path | None, name: str = "", provider: str = "") -> Model:
-    """The model until the command ends: the server's that has a model of that name, or the script in a file.
+    """The model, for as long as the command runs: a server that has one of that name, or the script in a file.
 
     Raises: ModelFailed, BadInput.
     """
@@ -102,13 +115,89 @@ def _scripted(app: App, script: Path) -> Scripted:
     from ctxvc.agent.model import Scripted
 
     try:
-        return Scripted.read(standard_input.content_of(script, app.path))
+        return Scripted.read(content_of(script, app.path))
     except OSError as error:
         raise BadInput(
             f"cannot read {script}: {error.strerror or error}",
             hint='name a readable file: a JSON list of {"content": …}',
         ) from error
 
+
+# --- its provider
+
+
+class Endpoint(NamedTuple):
+    """An API (`anthropic`, `openai-chat`, `openai-responses`), and its server's address; empty for the maker's."""
+
+    provider: str
+    url: str = ""
+
+
+def provider_option(command: Callable[..., None]) -> Callable[..., None]:
+    """`--provider`."""
+    return click.option(
+        "--provider", metavar="API", type=click.Choice(PROVIDERS), callback=lambda _ctx, _param, name: name or "",
+        help=f"API of the model's server: {', '.join(PROVIDERS)} (ctxvc help providers).",
+    )(command)  # fmt: skip
+
+
+def endpoint(app: App, model: str = "", provider: str = "") -> Endpoint:
+    """The API that the option names, the configured one, or by the model's name and the keys. Raises: BadSettings.
+
+    `openai` is the Responses API at OpenAI, and Chat Completions at an address of one's own.
+    """
+    setting = None if provider else app.setting("provider")
+    provider = provider or (setting.value if setting else _likely(app.env, model))
+    if provider == "anthropic":
+        return Endpoint(provider, app.env.get("ANTHROPIC_BASE_URL", ""))
+    url = app.env.get("OPENAI_BASE_URL", "")
+    if provider == "openai":
+        provider = "openai-chat" if url else "openai-responses"
+    return Endpoint(provider, url)
+
+
+def _likely(env: Mapping[str, str], model: str) -> str:
+    """OpenAI's where only its variables are set, or for a model of its own unless only the others are."""
+    has_openai, has_anthropic = (any(map(env.get, names)) for names in (_OPENAI_VARIABLES, _ANTHROPIC_VARIABLES))
+    if _OPENAIS.match(model):
+        return "openai" if has_openai or not has_anthropic else "anthropic"
+    return "openai" if has_openai and not has_anthropic else "anthropic"
+
+
+def server(place: Endpoint) -> AbstractContextManager[Server]:
+    """The server of an endpoint, for a `with` block. It can be called in another process too. Raises: ModelFailed."""
+    options: dict[str, Any] = {"base_url": place.url} if place.url else {}
+    if place.provider == "anthropic":
+        from ctxvc.agent.provider import Anthropic
+
+        return closing(Anthropic(**options))
+    from ctxvc.agent.provider import ChatCompletions, Responses
+
+    if place.url and not os.environ.get("OPENAI_API_KEY"):
+        options["api_key"] = _NO_KEY
+    return closing((Responses if place.provider == "openai-responses" else ChatCompletions)(**options))
+
+
+def default_model(chosen: Model) -> str:
+    """The default model: ours for its maker's API, else the only one that the server has.
+
+    Raises: BadInput if it has several, ModelFailed.
+    """
+    from ctxvc.agent.provider import Anthropic
+    from ctxvc.agent.server import Server
+
+    if isinstance(chosen, Anthropic) or not isinstance(chosen, Server):
+        return DEFAULT_MODEL
+    answer = chosen.fetch("/v1/models", timeout=5.0)
+    entries = answer.get("data") if isinstance(answer, dict) else None
+    names = [str(entry.get("id")) for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    if len(names) == 1:
+        return names[0]
+    hint = f"--model, such as {', '.join(name[:60] for name in names[:_LISTED])}" if names else "--model"
+    raise BadInput("no model is named, and the server has several" if names else "no model is named", hint=hint)
+
+
+# --- the policy
 
 #: The names that a policy of one's own may have: they appear in commits, and between `+`, `:` and `,`.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

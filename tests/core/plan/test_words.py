@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctxvc.core.ledger.words import frequencies, last_uses, named_since, of_row, vocabulary
+from ctxvc.core.plan.value import frequencies, last_uses, named_since, vocabulary, words_of
 from tests.making.conversation import human, reply, result, results
 from tests.policies.recorded import Run, running
 
@@ -57,8 +57,8 @@ def test_what_the_newest_replies_name_is_their_words_and_not_those_of_results() 
 def test_words_are_worked_out_once_for_a_checksum() -> None:
     run = running(human("Go"), reply("", "c1"), results(result("c1", "some_name")))
     row = run.ledger["B3"]
-    first = of_row(run.ledger, row, run.words)
-    assert of_row(run.ledger, row, lambda _row: "other words entirely") is first
+    first = words_of(run.ledger, row, run.words)
+    assert words_of(run.ledger, row, lambda _row: "other words entirely") is first
 
 
 @pytest.mark.timeout(60)
