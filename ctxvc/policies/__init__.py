@@ -1,4 +1,4 @@
-"""Policies: each a pure function from a view to a plan. Here is the table of those that `--policy` knows by name."""
+"""Policies, each a pure function from a view to a plan, and the table of those that `--policy` knows by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ctxvc.policies.run import guard_errors, own_name
 from ctxvc.policies.scoped import Scoped
 from ctxvc.policies.self_managed import SelfManaged
 
-#: Every policy that ships, in the order in which they are listed.
+#: Every policy that ships, in listing order.
 POLICIES: tuple[type[Policy], ...] = (
     Default,
     SelfManaged,
@@ -41,7 +41,7 @@ POLICIES: tuple[type[Policy], ...] = (
     Summary,
 )
 
-#: A person's own policy: the path of a Python file and the name of a class in it → the class.
+#: Loads a person's own policy: the path of a Python file and the name of a class in it → the class.
 Load = Callable[[str, str], type[Policy]]
 
 
@@ -50,9 +50,9 @@ def parse(
 ) -> Policy:
     """The policy that `spec` names: `NAME:knob=value,knob=value`, several joined by `+`.
 
-    `path.py:Class:knob=value` is a person's own, which `load` gets. `ask` is the model for those that need one. `more`
-    are known beside those that ship, each only by itself.
-    Raises: BadInput.
+    `load` loads a person's own policy, `path.py:Class:knob=value`. `ask` is the model for policies that use one. `more`
+    are accepted besides those that ship, but not joined by `+`.
+    Raises: BadInput if a name, knob or value is wrong, or a policy of one's own is named without `load`.
     """
     specs = [part.strip() for part in spec.split("+")]
     if not all(specs):
@@ -63,7 +63,7 @@ def parse(
 
 
 def asking(policy: Policy, ask: Ask) -> Policy:
-    """The policy with this model, where it can use one and has none; its parts likewise."""
+    """The policy with this model, in each part that can use a model and has none."""
     if isinstance(policy, Composed):
         return Composed(parts=tuple(asking(part, ask) for part in policy.parts))
     if getattr(policy, "ask", ask) is not None:
@@ -72,7 +72,7 @@ def asking(policy: Policy, ask: Ask) -> Policy:
 
 
 def protecting(policy: Policy, files: tuple[str, ...]) -> Policy:
-    """The policy that also keeps the files of these patterns in the prompt, as far as it would. Raises: BadInput."""
+    """The policy with these path patterns added to `protect`. Raises: BadInput if no part of it has that knob."""
     parts = policy.parts if isinstance(policy, Composed) else (policy,)
     able = [isinstance(getattr(part, "protect", None), tuple) for part in parts]
     if not any(able):
@@ -86,7 +86,7 @@ def protecting(policy: Policy, files: tuple[str, ...]) -> Policy:
 
 
 def spec(policy: Policy) -> str:
-    """The words that `parse` makes this policy of; of a person's own, file and class without the folder."""
+    """The spec that `parse` turns into this policy; for a person's own, file and class without the folder."""
     if isinstance(policy, Composed):
         return "+".join(map(spec, policy.parts))
     usual = knobs(type(policy))
@@ -123,7 +123,7 @@ def _part(spec: str, kinds: tuple[type[Policy], ...], ask: Ask | None, load: Loa
             policy = kind(**{knob: typed(knob, value, types[knob]) for knob, value in given_knobs.items()}, **more)
         except (msgspec.ValidationError, ValueError) as error:
             raise BadInput(f"{kind.name}: {error}", hint=Phrase("list-knobs")) from error
-        policy.terms()  # what fails there is reported at once, and not in the middle of a session
+        policy.terms()  # an error there is reported now, not in the middle of a session
         return policy
 
     return guard_errors(kind, build)

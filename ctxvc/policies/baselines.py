@@ -1,7 +1,4 @@
-"""What the five systems are compared against, in the same engine: from keeping everything to one summary of it.
-
-The first half is what all of them need: what may leave, what a prompt costs, and how a reason is told.
-"""
+"""The baselines for the five systems, in the same engine: from keeping everything to a single summary."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from ctxvc.policies.candidates import (
 )
 from ctxvc.policies.summaries import Span, contract, extracted, parsed, since_asked
 
-#: As long a header as the stub of a summary has.
+#: A header as long as that of a summary's stub, for its price.
 _HEADER = "[archived G99999@000000, steps 99,999–99,999: 99,999 blocks, 99.9M]"
 
 
@@ -129,7 +126,7 @@ class Clear(Triggered, frozen=True, kw_only=True):
         return Plan(actions=(action,), actor=self.actor, reason=reason)
 
     def _saving(self, view: View, result: Row) -> tuple[tuple[Row, ...], int]:
-        """The rows that leave with a result, and the tokens that this saves."""
+        """The rows that leave when this result is cleared, itself included, and the tokens saved."""
         call = view.ledger.get(result.parent) if self.pairs and result.parent else None
         if call is not None and call.kind == "tool_use" and call.state == "visible":
             return (call, result), cost_in_prompt(view, call) + cost_in_prompt(view, result)
@@ -261,7 +258,7 @@ class Summary(Triggered, frozen=True, kw_only=True):
         return Plan(actions=(summarise,), actor=self.actor, reason=reason, asked=with_model, cost=cost)
 
     def _span(self, view: View) -> Span | None:
-        """All that may leave but the newest part, as one; None if that is nothing."""
+        """Everything removable before the newest part, as one span; None if there is nothing."""
         held_back, newest = 0, 0
         for row in view.ledger.backwards():
             held_back += cost_in_prompt(view, row) if row.present else 0
@@ -281,7 +278,7 @@ class Summary(Triggered, frozen=True, kw_only=True):
         )
 
     def _summary(self, view: View, span: Span) -> tuple[str, int]:
-        """The summary, empty if the model gave none, and what it took."""
+        """The summary, empty if the model wrote none, and its cost in tokens."""
         if self.ask is None:
             return extracted(span, view.words), 0
         answer = self.ask(view, contract([span]))
@@ -289,7 +286,7 @@ class Summary(Triggered, frozen=True, kw_only=True):
 
 
 def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """The rows in parts of a limited number of steps, none of which crosses a turn's end."""
+    """The rows in parts of at most `size` steps; no part spans two turns."""
     for _, turn in groupby(rows, key=TURN):
         of_turn = list(steps(turn))
         for start in range(0, len(of_turn), size):
@@ -297,7 +294,7 @@ def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
 
 
 def _skeleton(rows: Sequence[Row]) -> str:
-    """Calls, replies and client texts, a line each; a call with the beginning of its result."""
+    """One line for each call, reply and client text; a call's line includes the label of its result."""
     answers = {row.parent: row.label for row in rows if row.kind == "tool_result"}
     lines = [f"what was done in steps {rows[0].step} to {rows[-1].step}, in short:"]
     for row in rows:

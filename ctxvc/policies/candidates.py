@@ -1,4 +1,4 @@
-"""The blocks, context objects and old stubs that may leave the prompt, oldest first, and how many have to."""
+"""The blocks, context objects and old stubs that may leave the prompt, and the wording of reasons."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _STEP, TURN = attrgetter("step"), attrgetter("turn")
 
 
 def cost_in_prompt(view: View, row: Row) -> int:
-    """The tokens in the place of a block that is in no group."""
+    """The tokens that an ungrouped block takes in the prompt: its body, its mask or its stub."""
     if row.present:
         return view.price.mask(row) if row.state == "masked" else view.price.body(row)
     return view.price.text(row.stub) if row.stub else 0
 
 
 def removable(view: View, *, alone: bool = False, kind: Kind | None = None) -> list[Row]:
-    """The blocks in the prompt that a policy may take out of it, in order; of one `kind`, if it is given.
+    """The blocks in the prompt that a policy may remove, in order; only those of `kind`, if given.
 
-    Those stay that a human wrote, that are pinned or protected, the other halves of their pairs, notes, what the host
-    said in between, and everything since the latest reply. With `alone` also those that left with a stub of their own.
+    Never included: human text, pinned and protected blocks and the other halves of their pairs, notes, the host's
+    asides, and everything since the latest reply. `alone` adds the absent blocks that are in no group.
     """
     ledger = view.ledger
     latest = latest_step(ledger)
@@ -58,12 +58,12 @@ def _pinned(rows: tuple[Row, ...]) -> list[str]:
 
 
 def _standing(rows: tuple[Row, ...]) -> list[Row]:
-    """Those in the prompt that are of a kind and an origin that may leave."""
+    """The unpinned rows in the prompt whose kind and origin may leave."""
     return [row for row in rows if row.state in ("visible", "masked") and _is_free(row)]
 
 
 def _alone(rows: tuple[Row, ...]) -> list[Row]:
-    """The same, and those that left with a stub of their own."""
+    """The rows of `_standing`, and the archived or blocked ones that are in no group."""
     absent_states = ("archived", "blocked")
     return [
         row
@@ -77,10 +77,9 @@ def _is_free(row: Row) -> bool:
 
 
 def old_results(view: View, keep: int, *, tools: Iterable[str] = (), errors: bool = False) -> list[Row]:
-    """The tool results that may leave, oldest first, but for the newest `keep` of the prompt.
+    """The tool results that may leave, oldest first, except the newest `keep` in the prompt.
 
-    The results of one reply stay or leave together. Those of `tools` stay, and without `errors` those of calls that
-    failed.
+    The results of one reply stay or leave together. Results of `tools` stay, and so do errors unless `errors` is set.
     """
     stand = list(chain.from_iterable(view.ledger.by_segment(_results)))
     kept_from = stand[-keep].step if 0 < keep <= len(stand) else 0 if keep else None
@@ -98,7 +97,7 @@ def _results(rows: tuple[Row, ...]) -> list[Row]:
 
 
 def steps(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The rows of each step, as far as they are adjacent."""
+    """The rows grouped by step; only adjacent rows share a group."""
     return (list(step_rows) for _, step_rows in groupby(rows, key=_STEP))
 
 
@@ -108,29 +107,29 @@ def standing(view: View, before: int, mark: int, name: str) -> str:
 
 
 def leaving(view: View, before: int, after: int, actions: str) -> str:
-    """The reason's text: what leaves, the tokens after it, and how many of those are over the budget."""
+    """The text of a reason: tokens before, the actions, tokens after, and any excess over the budget."""
     return f"{before:,} of {view.budget.effective:,} tokens: {actions}, {after:,} left{excess(view, after)}"
 
 
 def excess(view: View, after: int) -> str:
-    """The end of a reason where the budget is not met: by how much; empty if it is."""
+    """The end of a reason that states by how much the budget is exceeded; empty if it is not."""
     over = after - view.budget.effective
     return f"; that is {over:,} too many, but this rule can remove no more" if over > 0 else ""
 
 
 def short_label(label: str, width: int) -> str:
-    """The label of a call; where a long path makes it longer than `width` characters, the path's end alone."""
+    """The label of a call; if a long path makes it exceed `width` characters, only the end of the path is kept."""
     tool, _, argument = label.partition(": ")
     is_long_path = len(label) > width and "/" in argument and " " not in argument
     return f"{tool}: …{argument[len(tool) + 3 - width :]}" if is_long_path else label
 
 
 def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[tuple[Action, ...], int]:
-    """What takes the oldest stubs of rules away, and the tokens that this saves.
+    """The actions that prune the oldest stubs made by rules, and the tokens that they save.
 
-    Nothing unless all stubs, with `more` tokens to come, cost more than `above` hundredths of the budget; then as many
-    as bring them `down_to`. Stubs that an agent or a person made stay, as do summaries and answers to calls. What
-    left is found by a search.
+    None unless all stubs, plus `more` tokens to come, cost more than `above` hundredths of the budget; then enough to
+    bring them to `down_to` hundredths. Stubs made by an agent or a person stay, as do summaries and the stubs that
+    answer calls. A search still finds the removed content.
     """
     slots = [slot for slot in outline(view.ledger) if slot.show == "text" and slot.text and not is_summary(slot.text)]
     total = more + sum(view.price.text(slot.text) for slot in slots)
@@ -147,12 +146,12 @@ def old_stubs(view: View, above: int, down_to: int, *, more: int = 0) -> tuple[t
     return tuple(actions), saved
 
 
-#: So many steps of the latest turn are folded together.
+#: Steps of the latest turn that are folded together.
 STEPS = 10
 
 
 class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An object with the blocks of it that a plan may take out now, what they cost, and whose turn it is of."""
+    """An object, the blocks of it that may leave now, their tokens, and whether it is in the latest turn."""
 
     object: ContextObject
     rows: tuple[Row, ...]
@@ -161,9 +160,9 @@ class MovableObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) -> list[MovableObject]:
-    """The objects of which something may leave now, in their order; those of the latest turn only with `latest`.
+    """The objects with at least one block that may leave now, in order; `latest` includes those of the latest turn.
 
-    The latest step, what came in since, what is pinned and what is protected stay in any case.
+    The latest step, everything since, and pinned and protected blocks always stay.
     """
     turn, step = edge(view.ledger)
     protect = protected(view.ledger)
@@ -183,19 +182,19 @@ def movable(view: View, candidates: Iterable[ContextObject], *, latest: bool) ->
 
 
 def batches(turn: MovableObject) -> list[tuple[Row, ...]]:
-    """The parts of a turn that leave one after the other: all of it, or of the latest turn `STEPS` steps each."""
+    """The parts in which a turn leaves: the whole turn, or for the latest turn, parts of `STEPS` steps."""
     if not turn.latest:
         return [turn.rows]
     return [tuple(part) for _, part in groupby(turn.rows, key=lambda row: row.step // STEPS)]
 
 
 def tokens_of(view: View, rows: Iterable[Row]) -> int:
-    """The tokens of blocks that are in the prompt, in their place."""
+    """The tokens that these visible or masked blocks take in the prompt."""
     return sum(view.price.mask(row) if row.state == "masked" else view.price.body(row) for row in rows)
 
 
 def edge(ledger: Ledger) -> tuple[int, int]:
-    """The newest turn, and the newest step that has a reply; 0 if there is none."""
+    """The newest turn and the newest step with a reply, each 0 if there is none."""
     turn = 0
     for row in ledger.backwards():
         turn = turn or row.turn
@@ -205,5 +204,5 @@ def edge(ledger: Ledger) -> tuple[int, int]:
 
 
 def results(candidates: Iterable[MovableObject]) -> Iterator[MovableObject]:
-    """Those that are a tool's, whose result is still in the prompt; a skill is none: it folds, and nothing else."""
+    """The tool objects whose result is still in the prompt. Skills are excluded, since they may only be folded."""
     return (one for one in candidates if one.object.family == "function" and one.rows[-1].kind == "tool_result")

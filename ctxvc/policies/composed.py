@@ -1,4 +1,4 @@
-"""Several policies as one, each of which sees what those before it left."""
+"""Several policies as one: each sees the view that the ones before it leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ctxvc.policies.run import ask_plan, ask_timing
 
 
 class Composed(Policy, frozen=True, kw_only=True):
-    """Policies one after the other, each of which measures what those before it left. Their plan is one."""
+    """Runs policies in order, each on the view that the ones before it leave, and joins their actions in one plan."""
 
     parts: tuple[Policy, ...]
 
@@ -47,10 +47,10 @@ class Composed(Policy, frozen=True, kw_only=True):
         )
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
-        """Now, as soon as one of those that want something would do its own now; else what the first of them says.
+        """Now, if any part with actions would commit its own now; otherwise the decision of the first such part.
 
-        Each is asked of what it wants itself, on the view that those before it leave. Where one of them breaks the
-        cached prefix, the others need not wait to break it again.
+        Each part decides on its own actions only, in the view that the parts before it leave. Once one part breaks the
+        cached prefix, the others gain nothing by waiting to break it again.
         """
         decisions: list[tuple[Policy, CommitDecision]] = []
         view_after = view
@@ -84,14 +84,14 @@ class Composed(Policy, frozen=True, kw_only=True):
         return f"policy:{'+'.join(part.name for part in self.parts)}"
 
 
-#: Boards, that of which a model sees least first.
+#: The boards, the one that shows the model least first.
 _LEAST_FIRST: tuple[Board, ...] = ("off", "status", "thresholds", "changes", "full", "each")
 
 
 def joined(terms: list[Terms]) -> Terms:
-    """The combined terms of several policies: all of their tools, the least of what the model sees.
+    """The combined terms of several policies: all their tools, and the board that shows least.
 
-    Where one of them hides the way back, or has notes that archive nothing, so it is for all.
+    If one of them hides handles, or has notes that do not fold, the combination does too.
     """
     boards = {part_terms.board for part_terms in terms}
     ladder: dict[str, float] = {}
@@ -116,6 +116,6 @@ def joined(terms: list[Terms]) -> Terms:
 
 
 def after(view: View, ledger: Ledger) -> View:
-    """The view of a ledger that came of changes to that of `view`."""
+    """`view` with this ledger, which results from changes to its own, and the next free group number."""
     newest = max((int(name[1:]) for name in ledger.groups), default=0)
     return replace(view, ledger=ledger, next_group=max(view.next_group, newest + 1))

@@ -1,8 +1,8 @@
-"""What a model is told about its context and the tools on it: one text, the same for every model (VISTA, appendix D).
+"""The protocol: what every model is told about its context and the context tools (VISTA, appendix D).
 
-It is made of paragraphs, each of which belongs to a tool, to the dashboard or to all sessions. So a session that lacks
-a tool lacks its paragraph and nothing else: what a paragraph says of another tool is told only where that is there too.
-What a tool does and takes its definition says, and nothing here repeats it.
+Each paragraph belongs to a tool, to the dashboard or to all sessions, so a session without a tool loses only that
+tool's paragraph: a paragraph mentions another tool only if the session has that one too. What a tool does and takes is
+in its definition and not repeated here.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Literal, NamedTuple, get_args
 
 from ctxvc.core.view.model_dashboard import Board
 
-#: Which of the wordings; they say the same, `brief` in as few tokens as it can.
+#: The wordings. They say the same; `brief` uses as few tokens as possible.
 Wording = Literal["usual", "alt", "brief"]
 
-#: What counts as a tool here: that a note may archive what led to it.
+#: Counts as a tool in `_NEEDS`: a note may archive the blocks that led to it.
 FOLD = "fold"
 
 
 class _Needs(NamedTuple):
-    """The tools a session must have for a paragraph: all of these, at least one of these, and none of those."""
+    """The tools that a paragraph requires: all of `every`, at least one of `any_of` unless empty, none of `none`."""
 
     every: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
 
 
-#: Paragraph → the sessions that it is for, in the order of the text.
+#: Paragraph → the tools that it requires, in the order of the text.
 _NEEDS: Mapping[str, _Needs] = {
     "budget": _Needs(),
     "changes": _Needs(),
@@ -43,7 +43,7 @@ _NEEDS: Mapping[str, _Needs] = {
     "want": _Needs(every=("delete", "archive")),
     "leaving": _Needs(every=("goto",)),
 }
-#: The paragraphs of which at most one is in the text: what the model sees of its context.
+#: Paragraph → the boards that it describes; a text has at most one of these.
 _BOARDS: Mapping[str, frozenset[Board]] = {
     "changes": frozenset({"changes", "thresholds"}),
     "full": frozenset({"full", "each"}),
@@ -155,16 +155,16 @@ _WORDINGS: Mapping[Wording, Mapping[str, str]] = {"usual": _USUAL, "alt": _ALT, 
 
 
 def text(tools: Iterable[str], *, board: Board = "changes", wording: Wording = "usual", folds: bool = True) -> str:
-    """The protocol of a session with these context tools, whose model sees this much of its context.
+    """The protocol of a session with these context tools and this board.
 
-    Paragraphs are parted by an empty line, and none has one in it. `folds` is as in `Terms`.
+    Paragraphs are separated by an empty line, and none contains one. `folds` is as in `Terms`.
     """
     with_fold = _with_fold(tools, folds)
     return "\n\n".join(paragraph(name, wording) for name in _NEEDS if _applies(name, with_fold, board))
 
 
 def fitting(protocol: str, tools: Iterable[str], *, board: Board, folds: bool) -> str:
-    """A protocol without those of our paragraphs that a session with these tools would not be told."""
+    """The protocol without the paragraphs of ours that do not apply to a session with these tools and this board."""
     with_fold = _with_fold(tools, folds)
     ours = {paragraph(name, wording): name for wording in get_args(Wording) for name in _NEEDS}
     fitting_texts = (
@@ -176,7 +176,7 @@ def fitting(protocol: str, tools: Iterable[str], *, board: Board, folds: bool) -
 
 
 def untagged(protocol: str) -> str:
-    """A protocol for prompts whose results end without tags."""
+    """The protocol without its sentence on tags, for prompts whose results have none."""
     for wording in get_args(Wording):
         budget = paragraph("budget", wording)
         protocol = protocol.replace(budget, f"{budget.rpartition('. ')[0]}.")
@@ -184,7 +184,7 @@ def untagged(protocol: str) -> str:
 
 
 def paragraph(name: str, wording: Wording = "usual") -> str:
-    """One paragraph, by its name: `budget`, `full`, `status`, `when`, `stubs`, `blocked`, …, or that of a tool."""
+    """One paragraph by name: `budget`, `full`, `status`, `when`, `stubs`, `blocked`, …, or the name of a tool."""
     return _WORDINGS[wording][name]
 
 

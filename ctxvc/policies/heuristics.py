@@ -1,8 +1,8 @@
-"""The four heuristics that Self-GC is compared with: each looks at place, kind or size, none at what is needed later.
+"""The four heuristics that Self-GC is compared with. They go by place, kind or size, not by what is needed later.
 
-Source: Self-GC, section "Baselines". The paper names what each does in a line, and gives no thresholds: all four begin
-at a share of the budget and go down to another, in one batch. What a human wrote, what is protected and the latest turn
-stay; under pressure the latest turn's older steps may leave too, as in `planned`, so that one long turn is no way out.
+Source: Self-GC, section "Baselines". The paper describes each in a line and gives no thresholds; here all four start at
+one share of the budget and go down to another in one batch. Human text, protected blocks and the latest turn stay;
+under pressure the latest turn's older steps may leave too, as in `planned`, so that one long turn cannot block them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ctxvc.policies.candidates import MovableObject, batches, movable, results
 
 
 class Heuristic(Triggered, frozen=True, kw_only=True):
-    """The common part of the four: when they start, where they stop, and that older turns come first.
+    """The common part of the four: when they start, where they stop, and older turns first.
 
     - `trigger`: share of the budget above which content is removed.
     - `target`: share of the budget at which removal stops.
@@ -61,7 +61,7 @@ class Heuristic(Triggered, frozen=True, kw_only=True):
         return msgspec.structs.replace(plan, actions=actions, reason=reason, pressure=hard and bool(actions))
 
     def actions(self, candidates: Sequence[MovableObject]) -> list[Action]:
-        """The actions on `candidates`, in the order in which they apply."""
+        """The actions on `candidates`, in order of application."""
         raise NotImplementedError
 
 
@@ -141,7 +141,7 @@ class Hybrid(Heuristic, frozen=True, kw_only=True):
 
 
 def _folds(candidates: Iterable[MovableObject]) -> list[Action]:
-    """Each turn as one group; the older steps of the latest turn as several, so that no more leaves than has to."""
+    """Archives each turn as one group, but the latest turn in several, so that no more of it leaves than necessary."""
     turns = (one for one in candidates if one.object.is_turn)
     parts = (part for one in turns for part in batches(one))
     return [Action(verb="archive", targets=tuple(row.id for row in part)) for part in parts]

@@ -1,4 +1,4 @@
-"""Knobs as words: `knob=value,knob=value` ⇄ values, and what each counts."""
+"""Knobs as text: `knob=value,knob=value` ⇄ values, and the unit of each."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ctxvc.errors import BadInput
 
 #: The value of a knob whose default depends on the window.
 AUTO = "auto"
-#: Signs that separate, and how they are written inside a knob's value.
+#: Separators, and their escapes inside a knob's value; `%` first, since it begins every escape.
 _CODES = (("%", "%25"), (",", "%2C"), ("+", "%2B"))
 
 
 def knobs(kind: type[Policy]) -> Mapping[str, Any]:
-    """The fields of a policy that can be set by name, with their usual values; `NODEFAULT` where there is none."""
+    """knob → its default value, or `NODEFAULT`, for each field of a policy that can be set by name."""
     return {
         field.name: field.default if field.default_factory is NODEFAULT else field.default_factory()
         for field in msgspec.structs.fields(kind)
@@ -28,7 +28,7 @@ def knobs(kind: type[Policy]) -> Mapping[str, Any]:
 
 
 def knob_units(kind: type[Policy]) -> Mapping[str, str]:
-    """knob → its unit, or the values that it takes; empty if its type has none."""
+    """knob → its unit or its possible values; empty if its type has neither."""
     return {field.name: _unit(field.type) for field in msgspec.structs.fields(kind) if field.name != "ask"}
 
 
@@ -44,7 +44,10 @@ def _unit(kind: Any) -> str:
 
 
 def knob_values(kind: type[Policy], spec: str) -> dict[str, Any]:
-    """`knob=value,knob=value` as knob → value, still as words. Raises: BadInput."""
+    """`knob=value,knob=value` as knob → value, both still text.
+
+    Raises: BadInput if a knob is unknown, a word is not KNOB=VALUE, or a knob without a default is missing.
+    """
     usual = knobs(kind)
     values: dict[str, Any] = {}
     for word in filter(None, (word.strip() for word in spec.split(","))):
@@ -68,7 +71,7 @@ def knob_values(kind: type[Policy], spec: str) -> dict[str, Any]:
 
 
 def _unpacked(value: str, usual: Any) -> Any:
-    """`on` and `off` are what people write for a switch; a knob of several words has `|` between them."""
+    """A value unescaped: a tuple is split at `|`, and `on`, `off` and `auto` become what msgspec reads."""
     for sign, code in reversed(_CODES):
         value = value.replace(code, sign)
     if isinstance(usual, tuple):
@@ -91,7 +94,7 @@ def word(value: Any) -> str:
 
 
 def typed(knob: str, value: str, kind: Any) -> Any:
-    """Raises: BadInput."""
+    """The text of a knob's value converted to its type. Raises: BadInput if it does not fit the type."""
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -99,7 +102,7 @@ def typed(knob: str, value: str, kind: Any) -> Any:
 
 
 def _takes(kind: Any) -> str:
-    """The values that a knob of this type takes, in words."""
+    """The values that a knob of this type takes, for an error's hint."""
     unit = _unit(kind)
     if type(None) in get_args(kind):
         return f"{_takes(get_args(kind)[0])} or {AUTO}"

@@ -1,6 +1,6 @@
-"""Running a policy: its plan is recorded under its name, its errors are reported as its own.
+"""Runs a policy: records its plan under its name and reports its errors as its own.
 
-A policy may be a person's own file, which may do what it must not, and may fail.
+A policy may come from a person's own file, so it may fail or try something that policies must not do.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _T = TypeVar("_T")
 
 
 def ask_plan(policy: Policy, view: View) -> Plan:
-    """The policy's plan for `view`, with the policy as its actor, whatever the plan says of itself.
+    """The policy's plan for `view`, with the policy as its actor, whatever actor the plan names.
 
-    It cannot touch human text, and the agent can get back all that leaves by it. Raises: BadPolicy if it is not a plan,
-    if it deletes, or if a person's own policy fails.
+    The plan cannot touch human text, and the agent can recover everything it removes.
+    Raises: BadPolicy if the result is not a plan, if it deletes, or if a person's own policy fails.
     """
     plan = guard_errors(type(policy), lambda: _plan(policy.propose(view)))
     if deleted := [target for action in plan.actions if action.verb == "delete" for target in action.targets]:
@@ -40,26 +40,26 @@ def ask_timing(policy: Policy, view: View, rehearsal: Rehearsal) -> CommitDecisi
 
 
 def ask_relief(policy: Policy, view: View, target: int) -> Sequence[Action]:
-    """The actions that the guard takes first under this policy. Raises: BadPolicy if a person's own policy fails."""
+    """The actions that the guard tries first under this policy. Raises: BadPolicy if a person's own policy fails."""
     return guard_errors(type(policy), lambda: msgspec.convert(tuple(policy.relief(view, target)), tuple[Action, ...]))
 
 
 def has_model(policy: Policy) -> bool:
-    """Whether the policy, or one that it is made of, asks a model for its plans."""
+    """Whether the policy, or a policy inside it, asks a model for its plans."""
     parts = getattr(policy, "parts", None) or [getattr(policy, "inner", None)]
     return getattr(policy, "ask", None) is not None or any(part and has_model(part) for part in parts)
 
 
 def actor_name(policy: Policy) -> str:
-    """The actor that a policy's plans are recorded under: never a person, nor the agent."""
+    """The actor under which a policy's plans are recorded; never a person or the agent."""
     actor = policy.actor
     return actor if actor == "planner" or actor.startswith("policy:") else f"policy:{policy.name}"
 
 
 def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
-    """The result of `call`; an error in a person's own policy is reported with file and line.
+    """The result of `call`.
 
-    Raises: BadPolicy.
+    Raises: BadPolicy, with file and line, if a person's own policy fails.
     """
     try:
         return call()
@@ -73,21 +73,21 @@ def guard_errors(kind: type[Policy], call: Callable[[], _T]) -> _T:
 
 
 def _plan(proposal: object) -> Plan:
-    """Raises: TypeError, msgspec.ValidationError."""
+    """The proposal, validated. Raises: TypeError if it is not a plan, msgspec.ValidationError if a field is wrong."""
     if not isinstance(proposal, Plan):
         raise TypeError(f"propose returned {type(proposal).__name__}, not a Plan")
     return msgspec.convert(msgspec.to_builtins(proposal), Plan)
 
 
 def _moment(decision: object) -> CommitDecision:
-    """Raises: TypeError."""
+    """The decision, checked. Raises: TypeError if it is not a CommitDecision."""
     if not isinstance(decision, CommitDecision):
         raise TypeError(f"moment returned {type(decision).__name__}, not a CommitDecision")
     return decision
 
 
 def _place(kind: type[Policy], error: Exception) -> str:
-    """The place of the error in the policy's own file, as far as it is known."""
+    """The innermost file and line of the error in the policy's module; its file or module if no line is known."""
     place, trace = next(_files(kind), kind.__module__), error.__traceback__
     while trace:
         if trace.tb_frame.f_globals.get("__name__") == kind.__module__:
@@ -103,7 +103,7 @@ def own_name(kind: type[Policy]) -> str:
 
 
 def _files(kind: type[Policy]) -> Iterator[str]:
-    """The file of the class, taken from its methods."""
+    """The file of the class, once for each of its methods."""
     for value in vars(kind).values():
         if code := getattr(value, "__code__", None):
             yield code.co_filename

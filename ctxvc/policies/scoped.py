@@ -1,4 +1,4 @@
-"""Explicit scopes as a policy: a recorded session as if each of its tasks had been done in a scope of its own."""
+"""Explicit scopes as a policy: treats each task of a recorded session as if it had its own scope."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ctxvc.policies.candidates import leaving, removable
 
 #: The context tools of a session with scopes, besides those that every session has.
 TOOLS = ("scope", "goto", "note", "scopes", "notes")
-#: Characters of what was asked that a departure note repeats.
+#: Most characters of the request that a departure note repeats.
 _ASKED = 80
 
 
@@ -81,7 +81,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
         return Terms(tools=tools, protocol=context_text.text(tools))
 
     def moment(self, view: View, rehearsal: Rehearsal) -> CommitDecision:
-        """A scope was left: what was said in it is gone from the next call on. What is said twice waits for a cut."""
+        """At once if a task leaves, as a scope does when it is left; duplicates alone wait for a cut."""
         if not any(action.verb == "summarise" for action in rehearsal.done):
             return timing.moment(view, rehearsal, self.timing)
         return timing.reckon(view, rehearsal, self.timing).moment("a task's scope was left", now=bool(rehearsal))
@@ -99,7 +99,7 @@ class Scoped(Policy, frozen=True, kw_only=True):
 
 
 def _copies(view: View) -> Iterator[Action]:
-    """The notes that a scope took along leave it, but for the one on why it was opened."""
+    """Archives the notes that the scope took along, except the one on why it was opened."""
     ledger = view.ledger
     notes = [row for row in ledger.rows() if row.kind == "note"]
     opened = next((row.number for row in reversed(notes) if _switch(row, "to") == ledger.meta.scope), 0)
@@ -111,7 +111,7 @@ def _copies(view: View) -> Iterator[Action]:
 
 
 def _departed(view: View) -> Iterator[Action]:
-    """The calls by which scopes were opened leave where their departure notes stand, with their results."""
+    """Prunes the calls that opened scopes, with their results, if their departure notes are in the prompt."""
     departed = {row.step for row in view.ledger.rows() if row.kind == "note" and row.present and _switch(row, "to")}
     leavable = {row.id: row for row in removable(view)}
     results = results_of(view.ledger.rows())
@@ -126,12 +126,12 @@ def _is_opening(row: Row) -> bool:
 
 
 def _switch(row: Row, way: str) -> str:
-    """The scope that a note tells of a change `to`; empty for any other row."""
+    """The scope in a note's metadata under `way`, such as `to`; empty for any other row."""
     return str(wire.own_metadata(row.extra).get(way) or "")
 
 
 def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
-    """The turns before the current one that have not left yet, with what may leave of them.
+    """The turns before the current one that have not left yet, each with its removable blocks.
 
     A turn whose last step is still the latest waits for the next reply, so that it leaves whole.
     """
@@ -143,19 +143,19 @@ def _finished(view: View) -> Iterator[tuple[int, list[Row]]]:
 
 
 def _left_before(ledger: Ledger) -> frozenset[int]:
-    """The turns of which something stands behind a summary: what came back of them since came back for a reason."""
+    """The turns with a block behind a summary. They do not leave again: what was restored was restored for a reason."""
     groups = ledger.groups
     blocks = (block for name, group in groups.items() if is_summary(group.stub) for block in blocks_of(groups, name))
     return frozenset(row.turn for block in blocks if (row := ledger.get(block)))
 
 
 def _scoped(ledger: Ledger) -> frozenset[int]:
-    """The turns of which the agent itself has done something in scopes: their notes stand."""
+    """The turns in which the agent used scopes itself; they already have notes."""
     return frozenset(row.turn for row in ledger.rows() if row.kind == "note" and _switch(row, "to"))
 
 
 def _requests(ledger: Ledger) -> dict[int, str]:
-    """turn → how the human began it, in a line."""
+    """turn → the human text that began it, in one line."""
     requests: dict[int, str] = {}
     for row in ledger.rows():
         if speaks(row.kind, row.role, row.origin):

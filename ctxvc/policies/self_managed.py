@@ -1,4 +1,4 @@
-"""VISTA: the agent manages its own context; the harness shows it how things stand and keeps the prompt sendable."""
+"""VISTA: the agent manages its own context; the harness shows its state and keeps the prompt sendable."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class SelfManaged(Policy, frozen=True, kw_only=True):
 
     @property
     def folds(self) -> bool:
-        """Whether a note may archive what led to it: that is an archive by the agent."""
+        """Whether a note may archive what led to it, which needs an agent that may archive."""
         return self.archive and self.agent
 
     def _none(self, reason: str) -> Plan:
