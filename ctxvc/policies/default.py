@@ -1,4 +1,4 @@
-"""The default policy: what stands nowhere else and was used last stays; and the agent's own tools."""
+"""The default policy: keeps recently used blocks and words that occur nowhere else; the agent has its own tools."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Default(Policy, frozen=True, kw_only=True):
         return max(self.low_water, min(self.narrow_low_water, self.trigger)) if is_narrow(window) else self.low_water
 
     def cold_low(self, window: int) -> float:
-        """The share above which all leaves that may, where the provider's cache has expired."""
+        """The share above which a batch starts, and down to which it goes, once the provider's cache has expired."""
         return max(self.cold_low_water, self.low(window)) if is_narrow(window) else self.cold_low_water
 
     def high(self, budget: Budget) -> int:
@@ -137,7 +137,7 @@ class Default(Policy, frozen=True, kw_only=True):
         return _few({"offload": _NARROW_OFFLOAD}) if is_narrow(window) else self.terms()
 
     def _soft_limit(self, budget: Budget) -> int:
-        """The tokens that the shares are of."""
+        """The tokens that the shares refer to."""
         return min(budget.soft_limit, self.ceiling or budget.soft_limit)
 
     def _batch(self, view: View, target: int) -> tuple[Action, ...]:

@@ -161,7 +161,7 @@ class Layered(Policy, frozen=True, kw_only=True):
         return Plan(actions=actions, actor=self.actor)
 
     def _touched(self, view: View) -> frozenset[str]:
-        """The blocks in the prompt in which a word of `focus` stands, with the other halves of their pairs."""
+        """The blocks in the prompt that contain a word of `focus`, with the other halves of their pairs."""
         if not self.focus:
             return frozenset()
         word = re.compile("|".join(map(re.escape, self.focus)), re.IGNORECASE)
@@ -370,7 +370,7 @@ def _end(view: View, costs: Mapping[str, int], verbatim: int) -> int:
 
 
 def _spans(view: View, costs: Mapping[str, int], stay: AbstractSet[str], end: int) -> list[Span]:
-    """The parts that summaries may stand for, where they are worth it."""
+    """The parts that may be summarised and cost at least twice their summary."""
     longest = int(view.budget.effective * LONGEST)
     spans = []
     for opener, part in _parts(view.ledger, stay, end):
@@ -417,7 +417,7 @@ def _parts(ledger: Ledger, stay: AbstractSet[str], end: int) -> Iterator[tuple[R
 
 
 def _excess(stand: _Stand) -> str:
-    """By how much the budget is passed, and by what."""
+    """By how many tokens the budget is exceeded, and what accounts for them."""
     view = stand.view
     human = sum(view.price.body(row) for row in view.ledger.rows() if row.present and is_human(row.role, row.origin))
     return (

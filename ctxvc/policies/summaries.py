@@ -1,4 +1,4 @@
-"""Summaries of parts of a conversation: what is asked of a model, how its answer is read, and the one made by rule.
+"""Summaries of parts of a conversation: the request to a model, the parser of its answer, and a summary by rule.
 
 Both have the same four sections, those of the layered system (documentation, "Growth and its limits": session intent,
 key decisions, artifacts, next steps). What a human wrote is in no summary: it stays in the prompt, word for word.
@@ -28,7 +28,7 @@ SECTIONS: Mapping[str, str] = {
     "Artifacts": "files, commands, names, addresses, numbers and error texts that later work needs, letter for letter",
     "Next steps": "what was begun and is not finished; `none` where nothing is",
 }
-#: How a summary begins that no model wrote.
+#: The first line of a summary that no model wrote.
 EXTRACTIVE = "Extractive summary: picked by rule, not written by a model."
 
 _ANSWER = re.compile(r'<summary of="([BG0-9-]{1,40})">(.*?)</summary>', re.DOTALL)

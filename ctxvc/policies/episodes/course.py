@@ -1,4 +1,4 @@
-"""Which blocks are in which episode: the part of the graph that no state changes, and that grows with the ledger.
+"""Which blocks are in which episode: the part of the graph that depends on no state and only grows with the ledger.
 
 A policy asks for the graph at each batch. What was placed for an earlier ledger stays placed, so that the time a batch
 takes does not grow with a session's age.
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(slots=True)
 class Cache:
-    """What was made of spans (`of`, by their places) as their rows stood in `segments`, under these `terms`."""
+    """Results computed from spans: `of`, by place, for the rows in `segments` under `terms`."""
 
     of: dict[int, Any] = field(default_factory=dict)
     segments: Segments = field(default_factory=Segments)
@@ -65,7 +65,7 @@ class Course:
     cache: Cache = field(default_factory=Cache)
 
     def fork(self) -> Course:
-        """A course that goes on from here, and leaves this one as it is."""
+        """A copy that continues from here; this course stays unchanged."""
         before, spans, places = [*self.before], [*self.spans], dict(self.places)
         return replace(self, before=before, spans=spans, places=places, _own=set())
 
@@ -78,7 +78,7 @@ class Course:
         return len(self.spans) - 1
 
     def span(self, place: int) -> Span:
-        """The span at this place, to be changed."""
+        """The span at this place, safe to change: a shared one is copied first."""
         if self._own is not None and place not in self._own:
             self._own.add(place)
             self.spans[place] = replace(self.spans[place], blocks=[*self.spans[place].blocks])
@@ -89,7 +89,7 @@ class Course:
         return place != self._outside and self.spans[place].ended is not None and place not in (self._own or ())
 
     def put(self, row: Row, place: int | None) -> None:
-        """Puts a row into the span at this place; into none with None."""
+        """Adds a row to the span at this place; with None, to the prologue or an implicit span."""
         if place is None:
             if self.prologue and not self.spans:
                 self.before.append(row.id)
@@ -159,7 +159,7 @@ def grown(ledger: Ledger, key: Hashable, fresh: G, *, since: int = 0) -> G:
 
 
 def _from(ledger: Ledger, block: int, since: int) -> list[Row]:
-    """The rows from this block's on, and from this step on."""
+    """The rows from this block and this step on."""
     key = segment_of(block)
     segments = (rows for segment, rows in ledger.segments.items() if segment >= key and rows[-1].step >= since)
     return [row for rows in segments for row in rows if row.number >= block and row.step >= since]

@@ -33,7 +33,7 @@ State = Literal["active", "closed", "evicted in part", "evicted"]
 LEVELS = ("nothing", "reasoning", "bulk", "intermediate", "whole")
 REASONING, BULK, INTERMEDIATE, WHOLE = range(1, 5)
 
-#: Steps of an implicit episode at most.
+#: Most steps of an implicit episode.
 IMPLICIT = 20
 
 #: Tools whose results list what was found: searches and directories.
@@ -78,7 +78,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def title(self) -> str:
-        """As stubs and reasons name it."""
+        """The name used in stubs and reasons."""
         what = {"declared": self.type, "derived": "derived", "implicit": "unmarked"}[self.made]
         return f"{what} {display.one_line(self.name, 60)}"
 
@@ -152,7 +152,7 @@ def is_mark(row: Row) -> bool:
 
 
 def declared_episodes(ledger: Ledger, text_of: Words) -> dict[str, Declared]:
-    """The episodes that the calls of a scope have told so far, by name, as `delimiter.judge` wants them."""
+    """The episodes that the calls of a scope have declared so far, by name, as `delimiter.judge` takes them."""
     return {mark.name: mark for _, mark in _accepted(ledger, text_of)}
 
 
@@ -244,7 +244,7 @@ def _may_leave(row: Row, meta: Meta) -> bool:
 
 
 def _remains(row: Row) -> bool:
-    """Whether a block stays for what it is, whatever stands around it."""
+    """Whether a block stays by its own origin, kind or pin, whatever surrounds it."""
     return is_human(row.role, row.origin) or row.role == "system" or row.state == "pinned" or row.kind in ASIDE
 
 

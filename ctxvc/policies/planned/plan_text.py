@@ -22,7 +22,7 @@ from ctxvc.core.ledger.objects import Family
 
 Lifecycle = Literal["fold", "mask", "prune"]
 
-#: Why something that a planner said was left out.
+#: Why a part of a planner's answer was dropped.
 Fault = Literal[
     "encoding", "length", "missing", "order", "element", "attribute", "kind", "text", "id", "duplicate", "entity",
     "declaration", "unclosed",
@@ -73,7 +73,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Something that was left out, and its first words."""
+    """A dropped part of an answer, by its first words."""
 
     fault: Fault
     excerpt: str
@@ -130,7 +130,7 @@ def parse(answer: str | bytes, names: Container[str]) -> GcPlan:
 
 
 def _reason_text(entry: Entry) -> str:
-    """The reason as it is written."""
+    """The reason in one line of at most 80 characters."""
     return display.one_line(entry.reason, 80)
 
 
@@ -277,7 +277,7 @@ class _Reader:
                 self.entries[target] = Entry(_VERBS[element.name], target, element.reason)
 
     def _plain(self, text: str) -> str:
-        """`text` with the five entities that XML itself has; others are left as they stand, and told."""
+        """`text` with XML's five predefined entities replaced; others stay and are reported."""
 
         def plain(match: re.Match[str]) -> str:
             if match[1] not in _PLAIN:

@@ -242,7 +242,7 @@ class Planned(Policy, frozen=True, kw_only=True):
         return sum(view.price.body(row) for one in turns for row in one.rows if row.number > newest)
 
     def _answer(self, view: View, candidates: Sequence[MovableObject], total: int) -> tuple[Answer, str]:
-        """The model's answer, and why there is none if it was meant to answer."""
+        """The model's answer, and the reason if a model was available but gave none."""
         unasked = Answer("", put=False)
         if not self.ask:
             return unasked, ""
@@ -266,12 +266,12 @@ def _turn_begins(ledger: Ledger) -> bool:
 
 
 def _took(actor: str) -> bool:
-    """Whether it was a planner, alone or in a composition, that took a block."""
+    """Whether a block was removed by a planner, alone or in a composition."""
     return actor == ACTOR or Planned.name in actor.removeprefix("policy:").split("+")
 
 
 class _LeftOut:
-    """The left-out parts of a plan: by reason their number, and the first names."""
+    """The dropped parts of a plan: their number and first names, by reason."""
 
     def __init__(self, gc_plan: GcPlan) -> None:
         self.counts = Counter({FAULTS[why]: number for why, number in gc_plan.faults.items()})
@@ -415,7 +415,7 @@ def _groups(view: View, folded: AbstractSet[str]) -> Iterator[list[str]]:
 
 
 def _index(reason: str, labels: Sequence[str]) -> str:
-    """The way back in words: what a planner said of it, and what the conversation itself calls it."""
+    """The index text: the planner's reason, and the label of the first object."""
     more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
     return escaped("; ".join(part for part in (reason, f"{labels[0]}{more}" if labels else "") if part), 120)
 
