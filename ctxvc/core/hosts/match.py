@@ -142,15 +142,17 @@ class _Matcher:
         sums, keys = set(self._sums), {message.key for message in self._messages if message.key}
         calls = {use.id for message in self._messages for use in message.tool_uses}
         calls |= {result.id for message in self._messages for result in message.tool_results}
+        line = (0, "")  # a message of the ledger, and the host's name of it: only the first part of a line has that
         for row in self._ledger.rows():
+            line = (row.msg, _key(row) or (line[1] if row.msg == line[0] else "")) if keys else line
             if row.kind in ("tool_use", "tool_result"):
                 if row.call in calls:
                     self._calls[row.kind, row.call].rows.append(row)
             elif row.kind in TEXTS or row.kind == "other":  # kinds that hosts do not read are matched by their bytes
                 if row.sha256 in sums:
                     self._by_sum[_role(row), row.sha256].rows.append(row)
-                if keys and (key := _key(row)) in keys:
-                    self._by_key[key].append(row)
+                if line[1] in keys:
+                    self._by_key[line[1]].append(row)
             if row.stub and not row.present:
                 self._stubs.setdefault(row.stub, row.id)
         for queue in (*self._calls.values(), *self._by_sum.values()):
@@ -239,8 +241,7 @@ class _Matcher:
         if self._taken.keys() >= set(blocks):
             return _text_place(at, "again", *blocks)
         if alike := next((row.id for row in rows if row.sha256 == self._sums[at]), ""):
-            self._taken.setdefault(alike, at)
-            return _text_place(at, "whole", alike)
+            return _text_place(at, "whole" if self._taken.setdefault(alike, at) == at else "again", alike)
         bodies = [self._body(row).strip() for row in rows]
         is_whole = self._texts[at].strip() in [joint.encode().join(bodies) for joint in _JOINTS]
         self._taken |= dict.fromkeys(blocks, at)

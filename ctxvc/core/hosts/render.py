@@ -100,6 +100,13 @@ class _Host(NamedTuple):
         results = {part.value.id: part.value for _, part in new if isinstance(part.value, ToolResult)}
         return _Host(values, joined, new, results)
 
+    def without_broken(self, intact: Collection[str]) -> _Host:
+        """The same without joined texts of which a block is not `intact`: what stays is rendered block by block."""
+        broken = {first for block, first in self.joined.items() if not {block, first} <= set(intact)}
+        values = {block: value for block, value in self.values.items() if block not in broken}
+        joined = {block: first for block, first in self.joined.items() if first not in broken}
+        return self._replace(values=values, joined=joined)
+
 
 def _value(message: HostMessage, place: Place) -> str | ToolUse | ToolResult:
     match place.part:
@@ -113,6 +120,7 @@ def _value(message: HostMessage, place: Place) -> str | ToolUse | ToolResult:
 def _parts(ledger: Ledger, bodies: Bodies, host: _Host) -> Iterator[_Part]:
     """The parts in order; what the store lacks follows the block that it came after, a result its call."""
     slots = outline(ledger)
+    host = host.without_broken({slot.row.id for slot in slots if slot.show == "body"})
     calls = {slot.call for slot in slots if slot.kind == "tool_use"}
     new = ((at, part) for at, part in host.new if not (isinstance(part.value, ToolResult) and part.value.id in calls))
     upcoming = next(new, None)

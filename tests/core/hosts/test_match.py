@@ -114,6 +114,13 @@ def test_a_text_under_the_name_of_its_line_is_known_though_it_was_changed() -> N
     assert shown(recorded.places(says("Shortened.", key="u9"))) == [("new", "")]
 
 
+def test_a_line_of_several_parts_is_the_one_that_the_host_shows() -> None:
+    """A host keeps the reminders beside a person's text to itself."""
+    recorded = Recorded(user("A reminder.", "Print it.", key="u1"))
+    said = says("Print it.", key="u1")
+    assert shown(recorded.places(said, said)) == [("whole", "B2"), ("again", "B2")]
+
+
 def test_a_result_that_says_something_else_is_that_block_changed(recorded: Recorded) -> None:
     assert shown(recorded.places(answers("t1", "[cleared by a plugin]"))) == [("changed", "B3")]
 

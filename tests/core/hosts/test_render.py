@@ -171,6 +171,17 @@ def test_a_stub_stands_in_the_place_of_the_result_and_all_else_is_verbatim() -> 
     assert [result.text for result in messages[2].tool_results] == ["[archived B4@0, 2 tokens]", "short"]
 
 
+def test_what_stays_of_texts_that_the_host_joined_is_there() -> None:
+    recorded = Recorded(user("One.", "Two."), reply("Done."))
+    host = [says("One.\nTwo."), replies("Done.")]
+    joined = match(host, recorded.ledger, recorded.body)
+    ledger = hosted(recorded.ledger, joined)
+    left = msgspec.structs.replace(ledger["B1"], state="archived", stub="[archived B1]")
+    bodies = bodies_of({(block, ""): body for block, body in recorded.bodies.items()})
+    messages = render(ledger.with_rows([left]), bodies, host, joined)
+    assert [message.text for message in messages] == ["[archived B1]", "Two.", "Done."]
+
+
 def test_what_was_restored_comes_back_from_the_store_at_its_place() -> None:
     recorded = recorded_work()
     row = recorded.ledger["B4"]

@@ -31,7 +31,7 @@ def test_the_repository_is_a_marketplace_and_its_commands_run(every: Machine) ->
     every.run("Hi.", [text("Hello.")])
     every.settle()
 
-    assert COMMANDS == ["note", "recover", "status", "undo", "why"]
+    assert COMMANDS == ["continue", "note", "recover", "status", "undo", "why"]
     for name in COMMANDS:
         every.run(f"/ctxvc:{name} B1", [text("Yes.")])
     asked = [scripted.last_text(body) for body in every.requests()[1:]]
