@@ -58,7 +58,8 @@ PAPER: Mapping[str, tuple[int, int, int, int]] = {
 
 class VariantFigures(Sums, frozen=True):
     """A variant over all conversations: its totals, its non-trivial uses by their outcomes, and the `transitions` from
-    it (a) to the full method (b)."""
+    it (a) to the full method (b).
+    """
 
     variant: Variant
     paper: str

@@ -1,5 +1,6 @@
 """What the experiments share: a choice of conversations, alone or joined, a run under a variant, figures that add up,
-and the table that shows them beside a paper's."""
+and the table that shows them beside a paper's.
+"""
 
 from __future__ import annotations
 

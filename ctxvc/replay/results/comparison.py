@@ -1,5 +1,6 @@
 """Two policies beside each other at the same budgets, over many conversations; and where one is above the
-oracle."""
+oracle.
+"""
 
 from __future__ import annotations
 
