@@ -38,8 +38,8 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
     `call` is the call that made it: for a reply and its results the reply's own, for other messages the next call.
     `seen` is the first call whose prompt can contain it. `text` is everything that the model could read in it: the
-    strings in a call's arguments, the texts of a result's parts. `source` is a call's most
-    telling argument, such as a path or a command; a result has its call's. `pair` is the number of a call's result or
+    strings in a call's arguments, the texts of a result's parts. `source` is a call's most telling argument, such as a
+    path or a command; a result has its call's. `pair` is the number of a call's result or
     of a result's call, or -1.
     """
 

@@ -41,7 +41,7 @@ from ctxvc.store.upkeep.gc import sizes
 class Oracle(Policy, frozen=True, kw_only=True):
     """What a policy could have kept in the same room, if it had known which uses were to come.
 
-    - marks: the policy between whose marks it chooses, as that one worked at the same budget, with its tools.
+    - marks: the policy whose water marks it keeps to, as observed at the same budget, and whose tools it pays for.
     - results: whether only results of tools leave (Belady's rule).
     """
 
