@@ -146,8 +146,7 @@ def cuts(conversation: Conversation, budgets: Iterable[int]) -> Iterator[Cut]:
 
 
 def cuts_at(conversation: Conversation, thresholds: Iterable[Threshold], meter: Meter | None = None) -> Iterator[Cut]:
-    """The first call beyond each threshold, the lowest first; none if the prompt stays below or the future is too
-    short."""
+    """The first call beyond each threshold, lowest first; none if the prompt stays below it or little comes after."""
     ahead = sorted(thresholds)
     lookup: Lookup | None = None
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)

@@ -80,7 +80,7 @@ POINTS = 2.0
 
 
 class Above(msgspec.Struct, frozen=True):
-    """A conversation in which a policy is above the oracle, by `points` per cent of its non-trivial `uses`."""
+    """A policy above the oracle in a conversation, by `points` percentage points of its `uses` non-trivial uses."""
 
     file: str
     conversation: str
