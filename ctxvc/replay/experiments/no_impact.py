@@ -302,6 +302,6 @@ def tool_pressure(conversation: Conversation, sizes: Sequence[int]) -> int:
 
 
 def hard_set(pressures: Mapping[str, int], share: float = SHARE) -> tuple[str, ...]:
-    """The share of the conversations with the highest pressure, at least one, highest first; equals by name."""
+    """The `share` of the conversations with the highest pressure, at least one, highest first; equals by name."""
     ranked = sorted(pressures, key=lambda name: (-pressures[name], name))
     return tuple(ranked[: ceil(len(ranked) * share)])
