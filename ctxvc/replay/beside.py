@@ -1,4 +1,4 @@
-"""A model beside a replayed conversation, which a policy asks as it would in a run, and what that costs."""
+"""A model that a replay's policies ask, as they would in a live run, and the cost of its calls."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ctxvc.replay.drive import Prompts
 from ctxvc.replay.measures.cost import CacheSimulation, Extra
 from ctxvc.session.session import Session
 
-#: Makes the model in the process that asks it, for the time of a conversation.
+#: Opens the model in the process that asks it, for the duration of one conversation.
 Provider = Callable[[], AbstractContextManager[Model]]
 
-#: Tokens of an answer.
+#: The most tokens of an answer.
 ANSWER = 8_192
 
 
 class ModelBeside:
-    """The model called `name` for the policies of a replayed session. What it is asked goes into `cache`.
+    """The model `name`, for the policies of a replayed session. The cost of its calls goes into `cache`.
 
-    `times` are the recorded times of the calls in seconds; `call` is the number of the one at hand.
+    `times` are the recorded times of the conversation's calls in seconds; `call` is the number of the current call.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class ModelBeside:
         self._times = times
 
     def given_to(self, policy: Policy) -> Policy:
-        """The policy with this model, where it can use one; its parts likewise."""
+        """The policy with this model, if it can use one; the parts of a composed policy likewise."""
         if isinstance(policy, Composed):
             return Composed(parts=tuple(map(self.given_to, policy.parts)))
         return policies.asking(policy, partial(self._answer, kind_of(policy)))
 
     def _answer(self, extra: Extra, view: View, question: str) -> Answer:
-        """The model's answer to the live prompt and one block behind it; empty if that does not fit.
+        """The model's answer to the live prompt with the question appended; empty if that does not fit.
 
         Raises: ModelFailed, so that no result is made half with a model and half without.
         """

@@ -22,25 +22,25 @@ from ctxvc.core.recording.usage import HOUR
 from ctxvc.errors import BadInput
 from ctxvc.importers.file import Recording
 
-#: A file is set aside, and nothing is tuned on it, if the number that its name's SHA-256 is divides by this.
+#: A file is set aside, and nothing is tuned on it, if its name's SHA-256, as a number, is divisible by this.
 ASIDE = 3
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):
-    """A model call: the messages that came in since the one before (results first), and the recorded reply."""
+    """A model call: the messages that came in since the previous one (results first), and the recorded reply."""
 
     before: tuple[Message, ...]
     reply: Message
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A content block of a conversation. `number` is its place among them, from 0.
+    """A content block of a conversation. `number` is its position, from 0.
 
-    `call` is the call that made it: of a reply and its results the reply's own, of other messages the next one that
-    sees them. `seen` is the first call whose prompt can have it. `text` is everything that the model could read in it:
-    of a call the strings in its arguments, of a result with several parts their texts. `source` is a call's most
-    telling argument, such as a path or a command; a result has its call's. `pair` is the number of a call's result or
-    of a result's call, -1 if there is none.
+    `call` is the call that made it: for a reply and its results the reply's own, for other messages the next call.
+    `seen` is the first call whose prompt can contain it. `text` is everything that the model could read in it: the
+    strings in a call's arguments, the texts of a result's parts. `source` is a call's most telling argument, such as a
+    path or a command; a result has its call's. `pair` is the number of a call's result or
+    of a result's call, or -1.
     """
 
     number: int
@@ -57,18 +57,17 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 class HostCompaction(msgspec.Struct, frozen=True, gc=False):
-    """A compaction by the recorded host, before the call number `call`, and the summary that it put in; "" for none."""
+    """A compaction by the recorded host before call number `call`, and the summary that it put in; "" for none."""
 
     call: int
     summary: str
 
 
 class Conversation(msgspec.Struct, frozen=True, dict=True):
-    """`id` is the recording's own, or its file's name; `sha256` that of the recording's bytes.
+    """A recorded thread. `id` is the recording's own, or its file's name; `sha256` is that of the recording's bytes.
 
-    `system` and `tools` are what the provider was given besides the messages, as far as it was recorded. `compactions`
-    are the host's own, which a replay leaves out. `reported` are the tokens of each call's prompt as the provider
-    counted them, 0 where it did not.
+    `system` and `tools` are what the provider got besides the messages, as far as recorded. `compactions` are the
+    host's own, which a replay leaves out. `reported` is the provider's token count for each call's prompt, or 0.
     """
 
     id: str
@@ -110,7 +109,7 @@ class Conversation(msgspec.Struct, frozen=True, dict=True):
 
 
 def timestamp(time: str) -> float | None:
-    """Seconds since 1970 of a message's time; None if it has none."""
+    """A message's time in seconds since 1970; None if it has no valid one."""
     try:
         return datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp() if time else None
     except ValueError:
@@ -118,10 +117,10 @@ def timestamp(time: str) -> float | None:
 
 
 def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
-    """The conversations of a recording that have at least one reply; sub-agents' threads come as their own.
+    """The conversations of a recording that have at least one reply; a sub-agent's thread is one of its own.
 
-    A rewind is followed: what was rewound is left out. What a host's own compaction removed stays, and the summary
-    that it put in is left out, so that the whole conversation is replayed as if no host had compacted it.
+    Rewound messages are left out. What a host's compaction removed stays and its summary is left out, so that the whole
+    conversation is replayed as if no host had compacted it.
     Raises: BadInput.
     """
     recording = Recording(path)
@@ -147,8 +146,7 @@ def conversations(path: Path, format: str = "auto") -> Iterator[Conversation]:
 
 
 def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]], tuple[HostCompaction, ...]]:
-    """What is known of a recording as a whole, its threads as steps (`main`, then each sub-agent's), and the
-    compactions of `main`."""
+    """A recording's header, its threads as steps (`main`, then each sub-agent's), and the compactions of `main`."""
     gatherer, opened = Gatherer(), Opened(format="")
     steps: dict[str, list[tuple[int, Step]]] = {}
     compacted: list[tuple[int, str, str]] = []
@@ -160,7 +158,7 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]], t
             number += 1
             match unit:
                 case Step(scope=scope, messages=messages, sent=sent):
-                    around = sent.before + sent.after if sent else 0  # what came with a summary goes with it
+                    around = sent.before + sent.after if sent else 0  # messages around a summary are left out with it
                     step = msgspec.structs.replace(unit, messages=messages[around:])
                     steps.setdefault(scope, []).append((number, step))
                 case Compaction(scope=scope, event=event):
@@ -193,7 +191,7 @@ def _threads(events: Iterable[object]) -> tuple[Opened, dict[str, list[Step]], t
 
 
 def _reported(steps: Iterable[Iterable[Message]]) -> Iterator[int]:
-    """The provider's count of each call's prompt, a number for each of `model_calls`."""
+    """The provider's token count for the prompt of each of the `model_calls`."""
     tokens, is_reply = 0, False
     for message in (message for step in steps for message in step):
         if message.role != "assistant":
@@ -210,7 +208,7 @@ def _reported(steps: Iterable[Iterable[Message]]) -> Iterator[int]:
 
 
 def model_calls(messages: Iterable[Message]) -> Iterator[Call]:
-    """The calls of a thread. Replies without anything in between are one; what follows the last reply is left out."""
+    """The calls of a thread. Adjacent replies are merged; what follows the last reply is left out."""
     before: list[Message] = []
     reply: Message | None = None
     for message in messages:
@@ -251,7 +249,7 @@ def _block(number: int, step: int, seen: int, part: Part, call: Block | None) ->
 
 
 def text_of(part: Part) -> str:
-    """The text that a model can read in a block: of JSON its strings, a line each; of images and documents nothing."""
+    """The text that a model can read in a block: JSON's strings, one per line; nothing of images and documents."""
     if part.kind in ("image", "document") and part.ext != "json":
         return ""
     if part.ext == "json":
@@ -283,7 +281,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def conversations_in(paths: Iterable[Path], format: str = "auto") -> Iterator[Conversation]:
-    """The conversations of files, and of folders those of their files that are recordings. Raises: BadInput."""
+    """The conversations of the files, and of every recording in the folders. Raises: BadInput."""
     for path in paths:
         if not path.is_dir():
             yield from conversations(path, format)
@@ -297,13 +295,12 @@ def conversations_in(paths: Iterable[Path], format: str = "auto") -> Iterator[Co
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """What the model saw in the call number `call` of a conversation.
+    """What the model saw in call number `call` of a conversation.
 
-    `complete` are the numbers of blocks that it saw whole. `parts` has the visible text of those that it saw in part:
-    a preview, a mask, or what `recover` read out of one. `texts` are texts that the conversation does not have: stubs,
-    notes, summaries, dashboards. `routes` leads from a block that it did not see, or only in part, to the
-    place in `texts` of the stub with an address by which the block can be read: its own stub, or that of a group that
-    holds it. `tokens` is the size of the whole prompt.
+    `complete` has the numbers of the blocks that it saw whole, `parts` the visible text of those that it saw in part: a
+    preview, a mask, or what `recover` read of one. `texts` are not in the conversation: stubs, notes, summaries,
+    dashboards. `routes` maps a block that it did not see whole to the index in `texts` of the stub with an address that
+    leads to it: the block's own stub, or its group's. `tokens` is the size of the whole prompt.
     """
 
     call: int

@@ -32,7 +32,7 @@ from ctxvc.tokens.meter import Meter
 
 
 class Bare(Policy, frozen=True, kw_only=True):
-    """The plans of `inner`, whose model sees no board and has no context tools: what left is out of its reach."""
+    """Plans as `inner` does, but the model has no dashboard or context tools: what left is out of its reach."""
 
     name: ClassVar[str] = "bare"
 
@@ -65,18 +65,18 @@ def _bare(terms: Terms) -> Terms:
     return msgspec.structs.replace(terms, tools=(), protocol="", board="off", handles=False, folds=False)
 
 
-#: A provider's tokens are taken to be as we count them.
+#: Assumes that a provider counts tokens as we do.
 _UNCALIBRATED = (1000, 0)
-#: The name of each replayed session, which its dashboards show.
+#: The name of every replayed session; dashboards show it.
 _NAME = "session"
 
 
 class Driven(NamedTuple):
     """One call of a replay.
 
-    `prompt` is None if none could be made (`failure` says why). `faults` is what a provider would refuse, `seconds` the
-    time of the engine since the call before, `over` whether the prompt exceeds the budget, `dropped` the reasons of
-    plan actions that were left out, `extra` the tokens of the prompts of a stand-in's own calls.
+    `prompt` is None if it could not be made; `failure` says why. `faults` lists what a provider would refuse, `seconds`
+    is the engine's time since the previous call, `over` is true if the prompt exceeds the budget, `dropped` has the
+    reasons for plan actions that were left out, and `extra` counts the prompt tokens of a stand-in's own calls.
     """
 
     prompt: Prompt | None
@@ -89,23 +89,23 @@ class Driven(NamedTuple):
 
 
 class Prompts:
-    """The prompts of a session in terms of a conversation's blocks."""
+    """A session's prompts, in terms of the conversation's blocks."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.numbers: dict[str, int] = {}  # block of the session → its number in the conversation
-        #: The pieces of the newest prompt, system and tools first: equal keys are equal bytes, `sizes` their tokens.
+        #: The pieces of the newest prompt, system and tools first. Equal keys mean equal bytes; `sizes` are in tokens.
         self.keys: list[Hashable] = [""]
         self.sizes: list[int] = [0]
         self._slots: Sequence[Slot] = ()
         self._groups: dict[str, tuple[object, list[int]]] = {}  # a group → its members' numbers
         self._texts: dict[str, str] = {}
-        self._recovered: dict[str, int] = {}  # the block of a recovery's result → the number of what it read
+        self._recovered: dict[str, int] = {}  # block of a recovery's result → number of the block it read
 
     def append(self, message: Message) -> None:
         """Adds a message of the conversation to the session."""
         blocks = self._session.append(message)
-        # Blocks of results that never came precede the message's own.
+        # Blocks for results that never came precede the message's own.
         for block in blocks[len(blocks) - len(message.parts) :]:
             self.numbers[block] = len(self.numbers)
 
@@ -140,7 +140,7 @@ class Prompts:
         return f"archived {len(rehearsal.rows)} blocks, {rehearsal.freed:,} tokens freed"
 
     def measured(self, view: View) -> tuple[list[Hashable], list[int]]:
-        """The pieces of a view's prompt, which become the newest: `keys` and `sizes`."""
+        """The `keys` and `sizes` of a view's prompt, which becomes the newest."""
         self._take_pieces(view)
         return self.keys, self.sizes
 
@@ -209,7 +209,7 @@ class Prompts:
         return self._groups[name][1]
 
     def text(self, slot: Slot) -> str:
-        """The text of a piece of the prompt, in the form in which it stands there."""
+        """The text of a piece of the prompt, as the prompt shows it."""
         key = f"{slot.row.id} {slot.show}"
         if key not in self._texts:
             bodies = Bodies(self._session.stored.body, self._session.stored.file)
@@ -218,9 +218,9 @@ class Prompts:
 
 
 class _Replayed(Session):
-    """A session whose clock shows the recorded time of its newest message, so that it knows of pauses.
+    """A session whose clock shows the recorded time of its newest message, so that it notices pauses.
 
-    It is in seconds since the first time that was recorded. A message without one leaves it where it was.
+    The clock is in seconds since the first recorded time. A message without a time does not move it.
     """
 
     def __init__(self, stored: StoredSession, *, policy: Policy, meter: Meter | None) -> None:
@@ -239,9 +239,9 @@ class _Replayed(Session):
 def new_session(
     conversation: Conversation, policy: Policy, budget: int, *, store: Store | None = None, meter: Meter | None = None
 ) -> Session:
-    """An empty session for a replay, in `store`, or in memory. `meter` counts, and can be shared by many sessions.
+    """An empty session for a replay, in `store`, or in memory without one. Sessions can share a `meter`.
 
-    Its model is given the recorded tools, as far as they are known, and the context tools that the policy's terms name.
+    The model gets the recorded tools, as far as they are known, and the context tools that the policy's terms name.
     """
     stored: StoredSession
     tools = _tools(conversation, policy, budget)
@@ -261,7 +261,7 @@ def new_session(
 def _tools(conversation: Conversation, policy: Policy, budget: int) -> object:
     recorded = conversation.tools or []
     if not (isinstance(recorded, list) and all(isinstance(tool, Mapping) for tool in recorded)):
-        return conversation.tools  # in a form that we do not know
+        return conversation.tools  # in an unknown form
     return definitions(policy.terms_in(budget), own=recorded) or None
 
 
@@ -273,10 +273,10 @@ def drive(
     managed: bool = False,
     agent: standin.Agent = standin.manage,
 ) -> Iterator[Driven]:
-    """Each call of the conversation, as the session sends it, in order.
+    """Yields each call of the conversation, as the session sends it, in order.
 
-    `prompts` is of the same session, both new. With `managed`, `agent` stands in for the recorded one: it may call
-    tools of its own before a recorded reply, each time at the price of one more call.
+    `prompts` belongs to the same session; both are new. With `managed`, `agent` stands in for the recorded agent: it
+    may call tools of its own before a recorded reply, each time at the price of one more call.
     Raises: BadPolicy.
     """
     addresses: set[str] = set()
@@ -305,7 +305,7 @@ def drive(
 
 
 def _request(replayed: Session) -> tuple[Request | None, str]:
-    """The next request, or why there is none. Raises: BadPolicy."""
+    """The next request, or None and the reason. Raises: BadPolicy."""
     try:
         return replayed.request(), ""
     except BadPolicy:
@@ -315,7 +315,7 @@ def _request(replayed: Session) -> tuple[Request | None, str]:
 
 
 def faults(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The faults for which the Messages API would refuse the messages; none if they are valid."""
+    """Yields the reasons why the Messages API would refuse the messages; none if they are valid."""
     if not messages:
         yield "there are no messages"
         return

@@ -1,6 +1,6 @@
-"""A conversation replayed under policies and budgets: the result of each run, beside the bound that the oracle sets.
+"""Replays a conversation under policies and budgets: the result of each run, beside the oracle's bound.
 
-The oracle is an entry, too, which only a replay offers: it knows the recorded future.
+The oracle can also be run like a policy, but only in a replay: it knows the recorded future.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ctxvc.store.upkeep.gc import sizes
 class Oracle(Policy, frozen=True, kw_only=True):
     """What a policy could have kept in the same room, if it had known which uses were to come.
 
-    - marks: the policy between whose marks it chooses, as that one worked at the same budget, with its tools.
+    - marks: the policy whose water marks it keeps to, as observed at the same budget, and whose tools it pays for.
     - results: whether only results of tools leave (Belady's rule).
     """
 
@@ -71,7 +71,7 @@ def bound(prepared: Prepared, room: Room, *, results_only: bool) -> bytes:
 
 
 def foreseen(prepared: Prepared, setup: Setup, entry: Oracle, room: Room) -> Result:
-    """The result of the oracle as an entry. What it let go counts as recoverable: a policy with an archive has that."""
+    """The oracle's own result. What it removed counts as recoverable, as for a policy with an archive."""
     tally = Tally(prepared, search=False)
     over = 0
     for prompt in _prompts(prepared, room, results_only=entry.results):
@@ -94,10 +94,10 @@ def replay(
     parse: Callable[[str], Policy] = policies.parse,
     provider: Provider | None = None,
 ) -> Iterator[Result]:
-    """The result of each setup on a conversation, in order; `parse` makes a setup's policy of its words.
+    """Yields the result of each setup on a conversation, in order; `parse` makes the policy from a setup's text.
 
-    The models that setups name are of the `provider`.
-    Raises: BadInput for a policy that does not exist, ModelFailed.
+    `provider` opens the model for setups that name one.
+    Raises: BadInput if a policy does not exist, ModelFailed.
     """
     prepared = _prepared_once(conversation)
     with ExitStack() as stack:
@@ -117,12 +117,12 @@ def replay(
                 yield result
 
 
-#: What was prepared of the conversations of the newest file.
+#: The prepared conversations of the newest file, by id.
 _prepared: dict[str, Prepared] = {}
 
 
 def _prepared_once(conversation: Conversation) -> Prepared:
-    """`prepare`, once for all calls in a row for the same file."""
+    """As `prepare`, but once per conversation as long as the calls are for the same file."""
     if any(prepared.conversation.sha256 != conversation.sha256 for prepared in _prepared.values()):
         _prepared.clear()
     prepared = _prepared.get(conversation.id)
@@ -134,9 +134,9 @@ def _prepared_once(conversation: Conversation) -> Prepared:
 def run(
     prepared: Prepared, setup: Setup, inner: Policy, store: Store | None = None, *, model: Model | None = None
 ) -> Result:
-    """One replay under `inner`, the policy of the setup; with a `store` also through that.
+    """The result of a replay under `inner`, the setup's policy; with a `store`, the session goes through it.
 
-    Where the setup names a model, `model` answers under that name what the policy asks. Raises: BadInput, ModelFailed.
+    If the setup names a model, `model` answers the policy's questions under that name. Raises: BadInput, ModelFailed.
     """
     conversation, options = prepared.conversation, setup.options
     policy: Policy = Bare(inner=inner) if options.bare else inner
@@ -190,7 +190,7 @@ def run(
 
 
 def _room(prepared: Prepared, setup: Setup, name: str, policy: Policy) -> Room:
-    """The room of the policy of this name at the setup's budget, which is run if it was not."""
+    """The room of the policy `name` at the setup's budget; runs the policy first if that is still to be done."""
     key = name, setup.budget, setup.options.bare
     if key not in prepared.rooms:
         options = msgspec.structs.replace(setup.options, store=False, model="")
@@ -199,26 +199,26 @@ def _room(prepared: Prepared, setup: Setup, name: str, policy: Policy) -> Room:
 
 
 def _is_managed(policy: Policy) -> bool:
-    """Whether the policy leaves it to the agent to archive, so that a stand-in has to act for the recorded one."""
+    """Whether the policy leaves archiving to the agent, so that a stand-in has to act for the recorded one."""
     if isinstance(policy, Composed):
         return any(map(_is_managed, policy.parts))
     return isinstance(policy, SelfManaged) and policy.agent and policy.archive
 
 
 def _stand_ins(policy: Policy, *, managed: bool, model: str) -> list[str]:
-    """The stand-ins that act under a policy, for the agent and for a model."""
+    """The names of the stand-ins that act under a policy, for the agent and for a model."""
     rules = {"planner": standin.PLANNER, "summariser": standin.SUMMARISER}
     unasked = [] if model else can_ask(policy)
     return [*([standin.MANAGER] if managed else []), *dict.fromkeys(rules[extra] for extra in unasked)]
 
 
 def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
-    """The management events of a session, by operation and actor: all that changed it but the messages themselves."""
+    """Counts of a session's management events, by operation and actor: every change but the messages themselves."""
     counts: Counter[tuple[str, str]]
     if isinstance(session.stored, MemorySession):
         counts = session.stored.operations
     else:
-        session.stored.finish()  # of a step that the recording leaves open, all that was done is in the journal alone
+        session.stored.finish()  # the events of a step that the recording leaves open are in the journal alone
         session.stored.flush()
         entries = revision.history(session.store, session.stored.tip())
         counts = Counter((entry.op, entry.actor) for entry in entries)
@@ -229,5 +229,5 @@ def _events(session: Session) -> Mapping[str, Mapping[str, int]]:
     return events
 
 
-#: Operations by which messages come in, with their tags, and a session is set up.
+#: Operations that add messages and their tags, or set up a session.
 _NO_EVENTS = frozenset({"step", "session", "settings", "tag"})

@@ -1,6 +1,6 @@
 """A deterministic stand-in for an agent that manages its own context: recorded agents never called these tools.
 
-It reads what a model would read, the rendered prompt, and nothing else. It is no model: it shows what the tools and the
+It reads only what a model would read, the rendered prompt. It is not a model: it shows what the tools and the
 dashboard allow, not what a good agent would do with them.
 """
 
@@ -14,18 +14,18 @@ from typing import Any, Literal
 
 import msgspec
 
-#: Named in each result that a stand-in took part in.
+#: The stand-ins' names, for the results that they took part in.
 MANAGER = "manager/2"
 FOLDER = "folder/1"
-#: The same of the fixed rules of a policy that could ask a model and has none.
+#: The names of the fixed rules that a policy follows when it could ask a model but has none.
 PLANNER = "planner's rules/1"
 SUMMARISER = "extract/1"
 
-#: The shares of the budget at which it makes room, and down to which.
+#: Percent of the budget at which the stand-in makes room, and down to which.
 HIGH, LOW = 85, 60
-#: Blocks that are younger than this many steps stay.
+#: Blocks younger than this many steps stay.
 YOUNG = 4
-#: The shortest word by which a stub is taken to be asked for.
+#: Characters of the shortest name that counts as asking for a stub.
 SHORTEST = 8
 
 _BOARD = re.compile(r"\[dashboard [^\n]*? (\d+) %, [\d,]+ / ([\d,]+) tokens")
@@ -35,30 +35,30 @@ _TAG = re.compile(r"^\[(B\d+) · ([\d.]+)([kM]?)\]$", re.MULTILINE)
 _UNITS = {"": 1, "k": 1_000, "M": 1_000_000}
 _WORD = re.compile(r"[\w./-]+")
 _PARTS = re.compile(r"\w[./_]\w")
-#: Characters of a block of knowledge: of the names in it, and of the newest words of the model.
+#: The most characters that a note has of names, and of the model's newest text.
 KNOWN, SAID = 240, 160
-#: Messages between two notes.
+#: The fewest messages between two notes.
 APART = 16
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A call that the stand-in makes. A `note` has its text as `index`, and folds what it covers."""
+    """A tool call of the stand-in. For a `note`, `index` is its text; the blocks that it covers are folded."""
 
     tool: Literal["archive", "recover", "note"]
     blocks: str
     index: str = ""
 
 
-#: A stand-in: the messages of a prompt, and what it named in earlier calls → the calls that it makes now.
+#: A stand-in: a prompt's messages, and the blocks that its earlier calls named → the calls that it makes now.
 Agent = Callable[[Sequence[Mapping[str, Any]], frozenset[str]], tuple[ToolCall, ...]]
 
 
 def manage(messages: Sequence[Mapping[str, Any]], earlier: frozenset[str]) -> tuple[ToolCall, ...]:
-    """The calls that it makes before it goes on with its work; mostly none.
+    """The calls that the stand-in makes before it goes on with its work; usually none.
 
-    Above `HIGH` percent it archives the oldest rows of the newest dashboard, down to `LOW`; where that has no row that
-    is old enough, the oldest results by their tags. Of the stubs, it recovers one that the newest message names by a
-    word of the stub or of the call above it. Blocks that it named in `earlier` calls are not named again.
+    From `HIGH` percent up it archives the oldest rows of the newest dashboard, down to `LOW`; if no row is old enough,
+    the oldest results by their tags. Otherwise it recovers a stub if the newest message contains a name from the stub
+    or from the call above it. Blocks that its `earlier` calls named are not named again.
     """
     texts = [text for message in messages for text in texts_of(message)]
     board = next((text for text in reversed(texts) if _BOARD.match(text) and "\nID " in text), "")
@@ -73,7 +73,7 @@ def manage(messages: Sequence[Mapping[str, Any]], earlier: frozenset[str]) -> tu
 
 
 def _stubs(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The archived blocks whose stubs are in the prompt, each with what stub and call say of it."""
+    """Yields the archived blocks whose stubs are in the prompt, with the text of the stub and its call."""
     calls: dict[str, str] = {}
     for message in messages:
         content = message["content"]
@@ -86,10 +86,10 @@ def _stubs(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def fold(messages: Sequence[Mapping[str, Any]], _earlier: frozenset[str]) -> tuple[ToolCall, ...]:
-    """Active compression: above `HIGH` percent it writes down what it knows, and folds what led to it.
+    """Active compression: from `HIGH` percent up, a note of what is known, which folds the blocks that led to it.
 
-    What it knows are the names that the prompt repeats most, and the model's newest words. It does so once in `APART`
-    messages, since a note folds only what came since the last one, and stays itself.
+    The note has the names that the prompt repeats most and the model's newest text. There is at most one in `APART`
+    messages, since a note folds only what came after the previous one, and itself stays.
     """
     texts = [text for message in messages for text in texts_of(message)]
     header = next((match for text in reversed(texts) if (match := _BOARD.match(text))), None)

@@ -1,6 +1,6 @@
-"""The sessions of a store as conversations: what was said in each scope, whatever was taken out of the prompt since.
+"""The sessions of a store as conversations: each scope's messages, whatever has left the prompt since.
 
-Notes, dashboards, summaries and calls of the context tools are left out: they come of the policy under which the
+Notes, dashboards, summaries and calls of the context tools are left out: they come from the policy under which the
 session was recorded, and a replay puts another in its place.
 """
 
@@ -22,10 +22,10 @@ from ctxvc.store.store import Store
 
 
 def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
-    """The conversations of a session that have at least one reply, `main` first; helpers come as their own.
+    """The conversations of a session that have at least one reply, `main` first; a helper's is one of its own.
 
-    Of scopes that share their first reply, as after a rewind, the one that went on longest stands for all. Bodies are
-    as the store has them: without secrets. Raises: NotFound, Damaged.
+    Of scopes that share their first reply, as after a rewind, only the one with the newest block is taken. Bodies are
+    as stored: without secrets. Raises: NotFound, Damaged.
     """
     sha256, _ = stored_checksum(store, session)
     with StoredSession.open(store, session) as stored:
@@ -46,7 +46,7 @@ def stored_conversations(store: Store, session: str) -> Iterator[Conversation]:
 
 
 def stored_checksum(store: Store, session: str) -> tuple[str, int]:
-    """A checksum of what was said in a session, made of those of its bodies, and their size in bytes.
+    """A checksum of a session's conversations, made from their bodies' checksums, and the bodies' size in bytes.
 
     Raises: NotFound, Damaged.
     """
@@ -61,7 +61,7 @@ def stored_checksum(store: Store, session: str) -> tuple[str, int]:
 
 
 def conversation_rows(ledger: Ledger) -> list[Row]:
-    """The rows of what people, the model and its tools said, in order."""
+    """The rows that come from people, the model and its tools, in order."""
     summaries = {name for group in ledger.groups.values() for name in group.summary}
     own_tools = TOOLS if ledger.meta.source is None else ()
     rows = [row for row in ledger.rows() if row.kind not in ASIDE and row.id not in summaries]
@@ -70,7 +70,7 @@ def conversation_rows(ledger: Ledger) -> list[Row]:
 
 
 def _scopes(stored: StoredSession) -> list[str]:
-    """The scopes without those that another has from the first reply on, and goes on longer."""
+    """The scopes; of those that share their first reply, only the one with the newest block."""
     newest: dict[str, tuple[int, str]] = {}  # first reply → last block, scope
     for scope in stored.scopes():
         rows = conversation_rows(stored.ledger(scope))
@@ -102,7 +102,7 @@ def _part(row: Row, bodies: Bodies) -> Part:
 
 
 def _other_tools(tools: object) -> object:
-    """The definitions of tools without those of the context tools, which the replayed policy brings itself."""
+    """The tool definitions without the context tools, which the replayed policy brings itself."""
     if not isinstance(tools, list):
         return tools
     return [tool for tool in tools if not (isinstance(tool, dict) and tool.get("name") in TOOLS)] or None

@@ -1,5 +1,7 @@
-"""The prompts of one run, measured as they come: what they cost, and what each use met; and what all
-replays of a conversation share."""
+"""Measures one run's prompts as they come: their cost and the outcome of each use.
+
+`Prepared` is what all replays of a conversation share.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ from ctxvc.tokens.meter import Meter
 
 
 class Tally:
-    """The measures of a run that do not depend on what made its prompts: `totals` are their tokens.
+    """The measurements of a run, whatever made its prompts; `totals` has the tokens of each prompt.
 
-    `archive` and `search` are as of `Gauge`. Calls besides the conversation's own are added to `cache`.
+    `archive` and `search` are those of `Gauge`. Callers add calls besides the conversation's own to `cache`.
     """
 
     def __init__(self, prepared: Prepared, *, archive: bool = True, search: bool = True) -> None:
@@ -36,14 +38,14 @@ class Tally:
         self._demand = DemandRecovery(prepared.lookup.uses, prepared.tokens)
 
     def add(self, prompt: Prompt, keys: Sequence[Hashable], sizes: Sequence[int]) -> None:
-        """Measures the prompt of a call, in the order of the calls; `keys` and `sizes` as of `CacheSimulation.send`."""
+        """Measures a call's prompt; calls come in order. `keys` and `sizes` are those of `CacheSimulation.send`."""
         prepared = self._prepared
         self.totals.append(prompt.tokens)
         self.cache.send(keys, sizes, prepared.times[prompt.call])
         self._demand.add(prompt, range(*prepared.lookup.spans[prompt.call]), self._gauge.add(prompt))
 
     def result(self, setup: Setup, oracle: bytes, belady: bytes, **counts: Any) -> Result:
-        """The result; `oracle` and `belady` are the outcomes of the uses under these, `counts` its other fields."""
+        """The result; `oracle` and `belady` are the outcomes of the uses under those, `counts` the other fields."""
         prepared, outcomes = self._prepared, self._gauge.outcomes
         conversation, uses = prepared.conversation, prepared.lookup.uses
         retained = retention(uses, outcomes)
@@ -78,7 +80,7 @@ def _measured(uses: Sequence[Use], outcomes: bytes) -> UsesMeasured:
 
 
 def _visible(uses: Sequence[Use], outcomes: bytes, bound: bytes) -> Visible:
-    """What a bound sees of the uses of a run that were measured: of a call that failed there is nothing to compare."""
+    """The uses visible under a bound, of those measured in the run: a failed call has nothing to compare."""
     visible = [
         use for use, own, ideal in zip(uses, outcomes, bound, strict=True) if ideal == VISIBLE and own != UNMEASURED
     ]
@@ -90,8 +92,10 @@ _UNBOUNDED = 1 << 40
 
 
 class Room(NamedTuple):
-    """The room in which a bound chooses: a budget, the marks of the policy that it stands beside, and `overhead`, the
-    tokens of system prompt and tools, that policy's own tools included, since it pays for the same."""
+    """The room in which a bound chooses: a budget, and the water marks of the policy that it is compared with.
+
+    `overhead` is the tokens of system prompt and tools, that policy's own included, so that both pay the same.
+    """
 
     budget: int
     marks: WaterMarks
@@ -102,9 +106,9 @@ class Room(NamedTuple):
 class Prepared:
     """The uses of a conversation, the tokens of its blocks, and the run that keeps everything.
 
-    `overhead` are the tokens of system prompt and tools, `times` the recorded times of the calls in seconds. `bounds`
-    has what an oracle reaches, by room and whether only results leave; `rooms` that of each policy that was run, by
-    its name, budget and whether it was bare.
+    `overhead` is the tokens of system prompt and tools, `times` the recorded times of the calls in seconds. `bounds`
+    has the outcomes under the oracle, by room and whether only results leave; `rooms` the room of each policy that was
+    run, by its name, budget and whether it was bare.
     """
 
     conversation: Conversation

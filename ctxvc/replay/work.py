@@ -1,6 +1,6 @@
-"""Replays in parallel, by processes or a Dask cluster. A unit is a recording with the setups to replay it under.
+"""Replays in parallel, in processes or on a Dask cluster. A unit is a recording with the setups to replay it under.
 
-A unit for a cluster goes with its recording's bytes, so that workers need no file of ours.
+On a cluster, a unit carries its recording's bytes, so that workers need none of our files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ctxvc.store.store import Store
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """Under what a conversation is replayed: a policy as `--policy` names it, a budget in tokens, and options."""
+    """What a conversation is replayed under: a policy as `--policy` names it, a budget in tokens, and options."""
 
     policy: str
     budget: int
@@ -33,7 +33,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A recording's file, or a session of the store at `path`; `size` is that of its bytes, to weigh the work."""
+    """A recording's file, or a session of the store at `path`; `size` is in bytes, to weigh the work."""
 
     path: Path
     name: str
@@ -70,15 +70,15 @@ class Outcome(msgspec.Struct, frozen=True):
 
 #: How many times larger a gzipped recording is when unpacked; a guess.
 _PACKED = 6
-#: Units that each process has to do at least, as far as there are setups.
+#: The fewest units per process, as far as there are setups.
 _PARTS = 3
 
-#: Replays a conversation under each setup; a function of a module, so that another process can call it.
+#: Replays a conversation under each setup; a module-level function, so that another process can call it.
 Replay = Callable[[Conversation, Sequence[Setup]], Iterable[Result]]
 
 
 def of_file(path: Path, format: str = "auto") -> Source:
-    """The source that a file is. Raises: BadInput if it is no recording, CtxvcError if it cannot be read."""
+    """The source for a file. Raises: BadInput if it is not a recording, CtxvcError if it cannot be read."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -89,7 +89,7 @@ def of_file(path: Path, format: str = "auto") -> Source:
 
 
 def of_session(store: Store, session: str) -> Source:
-    """The source that a session is. Raises: NotFound, Damaged."""
+    """The source for a session. Raises: NotFound, Damaged."""
     sha256, size = stored_checksum(store, session)
     return Source(store.path, session, sha256, size)
 
@@ -97,7 +97,7 @@ def of_session(store: Store, session: str) -> Source:
 def remaining(
     sources: Iterable[Source], setups: Sequence[Setup], file: ResultFile | None
 ) -> list[tuple[Source, tuple[Setup, ...]]]:
-    """The sources with those setups under which they have no results in `file` yet; without a file all."""
+    """The sources that lack results in `file`, each with the setups that it lacks; without a file, all."""
     work = []
     for source in sources:
         own = (setup for setup in setups if file is None or not file.has(_key(source, setup)))
@@ -107,11 +107,11 @@ def remaining(
 
 
 def units(work: Sequence[tuple[Source, tuple[Setup, ...]]], jobs: int) -> list[Unit]:
-    """The units of so much work; where there are few sources, their setups are spread over the processes."""
+    """Splits the work into units; if there are few sources, their setups are spread over the processes."""
     parts = -(-_PARTS * jobs // max(1, len(work)))
     chunked = []
     for source, setups in work:
-        # What a model was paid for is a unit of its own: another that fails does not take it along.
+        # A setup with a paid model is a unit of its own, so that another's failure does not lose its results.
         paid = tuple(setup for setup in setups if setup.options.model)
         free = tuple(setup for setup in setups if not setup.options.model)
         chunks = (*((setup,) for setup in paid), *(free[at::parts] for at in range(parts)))
@@ -120,7 +120,7 @@ def units(work: Sequence[tuple[Source, tuple[Setup, ...]]], jobs: int) -> list[U
 
 
 def in_order(results: Iterable[Result], sources: Sequence[Source], setups: Sequence[Setup]) -> list[Result]:
-    """Those of the results that are of these sources and setups, in the order of sources and then of setups."""
+    """The results of these sources and setups, ordered by source, conversation, then setup."""
     places = {
         _key(source, setup): (number, at) for number, source in enumerate(sources) for at, setup in enumerate(setups)
     }
@@ -135,9 +135,9 @@ def _key(source: Source, setup: Setup) -> Key:
 def outcomes(
     units: Iterable[Unit], replay: Replay, version: str, jobs: int, wait: Callable[[], None] = lambda: None
 ) -> Iterator[Outcome]:
-    """The outcome of each unit as it is done, in no order; results are the same with any number of `jobs`.
+    """Yields the outcome of each unit as it finishes, in any order; results do not depend on `jobs`.
 
-    `wait` is called each second meanwhile. Processes end with this generator.
+    `wait` is called every second meanwhile. The processes end with this generator.
     """
     largest_first = sorted(units, key=lambda unit: -unit.size)
     work = partial(outcome, replay=replay, version=version)
@@ -148,7 +148,7 @@ def outcomes(
 
 
 def outcome(unit: Unit, replay: Replay, version: str) -> Outcome:
-    """Does a unit."""
+    """Replays a unit; the outcome has the error if one ends it."""
     try:
         recorded = _conversations(unit.source)
         results = tuple(
@@ -172,9 +172,9 @@ def _conversations(source: Source) -> tuple[Conversation, ...]:
 def cluster_outcomes(
     address: str, units: Iterable[Unit], replay: Replay, version: str, wait: Callable[[], None] = lambda: None
 ) -> Iterator[Outcome]:
-    """The outcome of each unit as it is done, once each, as `outcomes`; a worker that dies loses none.
+    """Yields each unit's outcome once, as it finishes, like `outcomes`; a worker that dies loses none.
 
-    Raises: Refused without Dask, or if a unit is no file; CtxvcError if no cluster at the address.
+    Raises: Refused without Dask, or if a unit is a session; CtxvcError if there is no cluster at the address.
     """
     units = list(units)
     if sessions := [unit.source.name for unit in units if not unit.source.format]:
@@ -203,7 +203,7 @@ def cluster_outcomes(
 
 
 def outcome_of(unit: Unit, content: bytes, replay: Replay, version: str) -> Outcome:
-    """Does a unit whose file has this content, wherever it is; an error where the code is not that of `version`."""
+    """Replays a unit from its file's content, on any machine; an error if the code there is not of `version`."""
     if code_version() != version:
         wrong = f"a worker has ctxvc {code_version()}, and this is {version}"
         return Outcome(unit, error=Refused(wrong, hint="install the same ctxvc on all machines"))

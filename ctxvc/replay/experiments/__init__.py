@@ -1,8 +1,8 @@
 """The papers' experiments, on recorded or random conversations: our figures beside theirs.
 
-Each module has a `NAME`, a `SOURCE` (paper, section or table), and `run`, which takes conversations and gives a result
-with its `tables`. Some have `OPTIONS`: `model`, with which `run` takes a function `ask`, and `out`, the path of a file
-for what is done. `EXPERIMENTS` are all of them, by name.
+Each module has a `NAME`, a `SOURCE` (paper, section or table), and `run`, which takes conversations and returns a
+result with its `tables`. Some have `OPTIONS`: with `model`, `run` takes a function `ask`; with `out`, the path of a
+file for finished parts. `EXPERIMENTS` has all of them, by name.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ APART = (
 )
 
 FULL = "VISTA (full)"
-#: The paper's variants and baselines, with its accuracy on LOCA-bench in per cent where it gives one.
+#: The paper's variants and baselines, with their accuracy on LOCA-bench in per cent where it has one.
 VARIANTS: tuple[tuple[Variant, str], ...] = (
     (Variant(FULL, "self_managed:nudges=off"), "50.7"),
     (Variant("without dashboard", "self_managed:dashboard=off,nudges=off"), "37.3"),
@@ -57,8 +57,10 @@ PAPER: Mapping[str, tuple[int, int, int, int]] = {
 
 
 class VariantFigures(Sums, frozen=True):
-    """A variant over all conversations: its totals, its non-trivial uses by their outcomes, and the `transitions` from
-    it (a) to the full method (b)."""
+    """A variant over all conversations: its totals, and its non-trivial uses by outcome.
+
+    `transitions` are from it (a) to the full method (b).
+    """
 
     variant: Variant
     paper: str
@@ -76,7 +78,7 @@ class Ablations(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The variants, a line each, and the transitions from the others to the full method."""
+        """The variants, one row each, and the transitions from the others to the full method."""
         columns = (
             *("variant", "policy", "visible", "or routed", "or searchable", "all prompts", "cost to full"),
             *("archives / reads", "over, failed", "paper: solved"),
@@ -115,8 +117,9 @@ def run(
     budget: int = 32_000,
     limit: int = 36,
 ) -> Ablations:
-    """Each variant, the first of them the full method, on the same uses of so many conversations, evenly over their
-    dates; `limit` 0 for all.
+    """The figures of each variant, the first of them the full method, on the same uses.
+
+    `limit` conversations are taken, evenly over their dates; 0 for all.
     """
     ordered = evenly(in_date_order(conversations), limit)
     figures = [VariantFigures(variant, paper) for variant, paper in variants]

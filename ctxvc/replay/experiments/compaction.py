@@ -1,4 +1,4 @@
-"""Compactions that hosts made: what their summaries still named of what was needed later, and what policies keep."""
+"""Hosts' own compactions: how much of what was needed later their summaries still name, and how much policies keep."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ APART = (
 )
 
 POLICIES = ("default", "mask", "clear")
-#: The sizes to which a prompt is brought.
+#: The sizes to which a prompt is reduced.
 REACHED, ALONE = "reached", "summary's size"
 #: No policy acts by itself on a prompt of any recording in a window of this size.
 _WINDOW = 2_000_000
@@ -45,9 +45,9 @@ _SUMMARY, _ORACLE = "the host's summary", "oracle"
 
 
 class Tally(Sums, frozen=True):
-    """What a way to compact kept at so many points: of all later needs, and of those that only results hold.
+    """What one way to compact kept over a number of points: of all later needs, and of those that only results contain.
 
-    `size` sums what it left beside what the host left; `tokens` what it left.
+    `tokens` sums the sizes that it left, `size` their ratios to the target sizes.
     """
 
     way: str
@@ -60,14 +60,14 @@ class Tally(Sums, frozen=True):
 
 
 class Compactions(msgspec.Struct, frozen=True):
-    """The sums over all points, for the recordings that are set aside and for the others, and each point's."""
+    """The sums over all points, separately for the recordings that are set aside, and each point's figures."""
 
     sums: tuple[Tally, ...]
     points: tuple[tuple[str, int, tuple[Tally, ...]], ...]
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a way."""
+        """One row a way."""
         columns = (
             *("way", "points", "needs", "visible", "of the oracle", "or named", "95 %", "or searchable"),
             *("or behind an address", "at risk: visible or named", "or behind an address", "beside it", "tokens, mean"),
@@ -79,7 +79,7 @@ class Compactions(msgspec.Struct, frozen=True):
 
 
 def run(conversations: Iterable[Conversation], *, specs: Sequence[str] = POLICIES) -> Compactions:
-    """Every compaction of the recordings, under each policy of `specs`."""
+    """The figures of every recorded compaction, for the host and each policy of `specs`."""
     sums: dict[tuple[str, bool], Tally] = {}
     points = []
     meter = Meter(None)
@@ -99,7 +99,7 @@ def run(conversations: Iterable[Conversation], *, specs: Sequence[str] = POLICIE
 def _point(
     conversation: Conversation, start: int, end: int, summary: str, specs: Sequence[str], meter: Meter
 ) -> Iterator[Tally]:
-    """What each way keeps at the compaction before the call `end`; nothing if no later reply needs what left."""
+    """What each way keeps at the compaction before the call `end`; nothing if no later reply needs earlier blocks."""
     part = msgspec.structs.replace(conversation, calls=conversation.calls[start:], compactions=(), reported=())
     cut = end - start
     if not 0 < cut < len(part.calls):
@@ -142,7 +142,7 @@ def _point(
 def _under(
     spec: str, part: Conversation, cut: int, target: int, lookup: Lookup, places: Sequence[int], meter: Meter
 ) -> tuple[bytes, int]:
-    """The outcomes of the needs under a policy that is asked for the target at once, and the tokens that it left."""
+    """The outcomes of the needs under a policy that reduces the prompt to the target at once, and the tokens left."""
     policy = policies.parse(spec)
     session = new_session(part, policies.parse(_KEEP), _WINDOW, meter=meter)
     prompts = Prompts(session)
@@ -162,7 +162,7 @@ def _under(
 
 
 def _results(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages that belong to the step before: the results of its calls."""
+    """The results in the messages, which belong to the previous step's calls."""
     for message in messages:
         results = tuple(part for part in message.parts if part.kind == "tool_result")
         if results:
@@ -170,7 +170,7 @@ def _results(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _reached(conversation: Conversation, call: int, content: int, summary: int) -> int:
-    """The tokens to which the host brought what it could take from; 0 if the provider's counts are not known."""
+    """The tokens to which the host reduced what it could compact; 0 if the provider's counts are unknown."""
     counts = [count for count in conversation.reported if count]
     before, after = (conversation.reported[at] if at < len(conversation.reported) else 0 for at in (call - 1, call))
     if not (before and after):

@@ -1,4 +1,4 @@
-"""Which layer takes how much: shares of what leaves under `layered`, and what each layer leaves for the next."""
+"""How much each layer removes under `layered`, as shares of all that leaves, and what it leaves for the next."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ APART = (
     "deepagents 0.7.32); here each layer measures what the one before it left."
 )
 
-#: What took a block: its size when it came or later, the clearing of old results, a summary, the session's own guard.
+#: What removed a block: an offload for its size, the clearing of old results, a summary, or the session's own guard.
 Layer = Literal["offload", "clear", "summarise", "guard"]
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 
 
 class Layers(msgspec.Struct, frozen=True):
-    """At one budget: the tokens that each layer took out of the prompt, and its batches: the calls at which it did.
+    """At one budget, the tokens that each layer removed from the prompt, and its batches: the calls at which it did.
 
     `reached` counts the conversations by the last layer that any of their calls needed; "" for none.
     """
@@ -48,7 +48,7 @@ class LayerShares(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a budget and layer."""
+        """One row a budget and layer."""
         columns = ("budget", "layer", "tokens that left", "share", "batches", "conversations that go so far", "there")
         there = {
             "offload": "a result over 20k tokens",
@@ -74,7 +74,7 @@ def run(
     budgets: Sequence[int] = (32_000, 80_000),
     policy: str = "layered",
 ) -> LayerShares:
-    """The shares that left under `policy` by layer, at each of these budgets."""
+    """The tokens that left under `policy` by layer, at each of the budgets."""
     tokens: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
     batches: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
     reached: dict[int, Counter[str]] = {budget: Counter() for budget in budgets}
@@ -99,9 +99,9 @@ def run(
 
 
 def removals(conversation: Conversation, policy: str, budget: int, meter: Meter) -> Iterator[Mapping[Layer, int]]:
-    """At each call the tokens of the blocks that left the prompt for it, by the layer that took them.
+    """Yields for each call the tokens of the blocks that left the prompt, by the layer that removed them.
 
-    A block that is taken again, as an offloaded result that a summary stands for later, counts where it first left.
+    A block that is removed again, such as an offloaded result that a summary covers later, counts where it first left.
     """
     replayed = new_session(conversation, policies.parse(policy), budget, meter=meter)
     removed: set[str] = set()
@@ -124,10 +124,10 @@ def _layer(ledger: Ledger, row: Row) -> Layer:
     if group and is_summary(ledger.groups[group].stub):
         return "summarise"
     if row.state == "blocked" or "\n" in row.stub:
-        return "offload"  # its beginning and end stand behind its stub
+        return "offload"  # the stub is followed by the body's beginning and end
     return "guard" if row.removed_by in ("guard", "") else "clear"
 
 
 def _tokens(view: View, row: Row) -> int:
-    """What a block cost in the prompt, less what stands in its own place now."""
+    """A block's tokens in the prompt, less those of what replaces it."""
     return view.price.body(row) - (view.price.text(row.stub) if row.stub and not row.group else 0)

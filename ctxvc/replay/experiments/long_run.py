@@ -1,4 +1,4 @@
-"""CWL's long run: many conversations as one session, in the order of their dates, under a ceiling."""
+"""CWL's long run: many conversations as one session, in date order, under a ceiling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ APART = (
     "paper's are bills. Uncapped is calculated, not run: all blocks except thinking stay, which exceeds any "
     "model's window."
 )
-#: The paper's figures, where it has any.
+#: The paper's findings by ceiling.
 PAPER = {
     50_000: "up to 3 x cheaper than above 120k, up to 2 x slower",
     80_000: "20-70 % cheaper than uncapped; 23 % cheaper than compaction",
@@ -40,17 +40,17 @@ PAPER = {
 }
 
 CEILINGS = (50_000, 80_000, 120_000)
-#: Of a model's window: above all ceilings, so that these decide.
+#: The model's window in tokens: above all ceilings, so that these decide.
 WINDOW = 200_000
 
 
 class Run(msgspec.Struct, frozen=True):
     """The session under one policy. `ceiling` is in tokens, 0 if there is none.
 
-    Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by `excess` at most, when at
-    most `floor` tokens could not leave. `breaks` is how often a prompt did not begin with the one
-    before. `first` and `last` are milliseconds of the engine a call, the medians of the first and the last tenth.
-    `across` are the uses of what only earlier conversations have, `within` the non-trivial others.
+    Of its `calls`, `failed` could not be made and `over` had a prompt above the ceiling, by at most `excess` tokens; at
+    most `floor` of the tokens in these could not leave. `breaks` counts the prompts that did not begin with the
+    previous one. `first` and `last` are the engine's milliseconds per call, medians of the first and the last tenth.
+    `across` are the uses of what only earlier conversations contain, `within` the other non-trivial ones.
     """
 
     policy: str
@@ -70,7 +70,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class LongRun(msgspec.Struct, frozen=True):
-    """`tokens` are those of everything that was said."""
+    """The runs of a session of `conversations`, with `tokens` in all its blocks."""
 
     conversations: int
     tokens: int
@@ -79,7 +79,7 @@ class LongRun(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a ceiling, then the summary's and the uncapped one's."""
+        """One row a ceiling, then the summary's and the uncapped run's."""
         columns = (
             *("policy", "ceiling", "calls", "over it", "by at most", "floor then", "peak", "all prompts"),
             *("cost to uncapped", "with summaries' own", "breaks / 100 calls", "ms a call, first and last tenth"),
@@ -113,18 +113,18 @@ def run(
     limit: int = 12,
     out: Path | None = None,
 ) -> LongRun:
-    """The runs at these ceilings, and those of `summary` that begins at these. `limit` is the number of conversations
-    that are taken, evenly over their dates; 0 for all, which may take hours: a call takes the longer, the more blocks
-    there are that may not leave.
+    """The runs at `ceilings`, and those of the policy `summary` triggered at `summaries`, in tokens.
 
-    Each run is a line of the file `out` once it is through, and one that has a line there is not made again.
-    Raises: BadInput if `out` is no file of such runs.
+    `limit` is the number of conversations, evenly over their dates; 0 takes all, which may take hours: a call takes
+    longer the more blocks there are that may not leave. Each finished run is a line of the file `out`, and is not made
+    again.
+    Raises: BadInput if `out` is not a file of such runs.
     """
     ordered = evenly(in_date_order(conversations), limit)
     sequence = spliced(ordered)
     lookup = Lookup(sequence.conversation, uses(sequence.conversation))
     setups = [(f"episodes:derive=on,ceiling={ceiling}", ceiling) for ceiling in ceilings]
-    for ceiling in summaries:  # its usual shares, of the ceiling
+    for ceiling in summaries:  # the policy's usual shares, but of the ceiling
         share = ceiling / WINDOW
         setups.append((f"summary:trigger={share:g},keep={share / 10:g},least={share / 10:g}", ceiling))
     meter = Meter(None)
@@ -142,7 +142,7 @@ def run(
 
 
 class _Line(msgspec.Struct, frozen=True, tag_field="schema", tag="ctxvc-long-run/1"):
-    """A run as a line of a file; `subject` are the code that made it and the session that it is of."""
+    """A run as a line of a file; `subject` identifies the code and the session."""
 
     subject: str
     run: Run
@@ -196,13 +196,13 @@ def _run(sequence: Spliced, lookup: Lookup, spec: str, ceiling: int, meter: Mete
 
 
 class _Summaries:
-    """The summaries in a session's prompts, as they come."""
+    """The summaries in a session's prompts, in order of appearance."""
 
     def __init__(self) -> None:
         self._groups: set[str] = set()
 
     def new(self, view: View) -> int:
-        """The tokens of those that came since the last time."""
+        """The tokens of the summaries that are new since the last time."""
         groups = view.ledger.groups
         names = [name for name in groups.keys() - self._groups if is_summary(groups[name].stub)]
         self._groups.update(names)
@@ -221,7 +221,7 @@ def _across_and_within(sequence: Spliced, uses: Sequence[Use], outcomes: bytes) 
 
 
 def _uncapped(sequence: Spliced, lookup: Lookup, sizes: Sequence[int]) -> Run:
-    """The cost of the prompts if nothing ever left, thinking aside."""
+    """The calculated run in which nothing but thinking ever leaves."""
     conversation = sequence.conversation
     added = [0] * len(conversation.calls)
     for block in conversation.blocks:

@@ -1,5 +1,4 @@
-"""What the experiments share: a choice of conversations, alone or joined, a run under a variant, figures that add up,
-and the table that shows them beside a paper's."""
+"""What the experiments share: choosing and joining conversations, runs under a variant, sums and tables."""
 
 from __future__ import annotations
 
@@ -24,9 +23,10 @@ from ctxvc.tokens.meter import Meter
 
 
 class Variant(NamedTuple):
-    """What is run: a policy, whether board, recover and search are taken away, and who stands in for the agent.
+    """What is run: a policy, bare of dashboard, recover and search or not, and the stand-in for the agent.
 
-    What leaves a `lossy` one's prompt counts as lost but for what notes and stubs say of it, also where a board stands.
+    What leaves the prompt of a `lossy` variant counts as lost, except for what notes and stubs name, even with a
+    dashboard.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
 
 
 class Totals(Sums, frozen=True):
-    """Of runs: `total` counts the tokens of all prompts, a stand-in's among them."""
+    """Sums over runs. `total` is the tokens of all prompts, including those of a stand-in's calls."""
 
     calls: int = 0
     failed: int = 0
@@ -51,9 +51,9 @@ class Totals(Sums, frozen=True):
 def measured(
     conversation: Conversation, lookup: Lookup, variant: Variant, budget: int, meter: Meter
 ) -> tuple[bytes, Totals]:
-    """The conversation under a variant: a byte for the outcome of each use, and the totals.
+    """Replays the conversation under a variant: a byte for the outcome of each use, and the totals.
 
-    A self-managed policy has its manager, unless another agent is given.
+    A self-managed policy gets the stand-in `manage`, unless another agent is given.
     """
     inner = policies.parse(variant.policy)
     policy = Bare(inner=inner) if variant.bare else inner
@@ -79,12 +79,12 @@ def measured(
     return gauge.outcomes, totals + Totals(cost=cache.cost().total, archives=archives, reads=reads)
 
 
-#: Operations by which an agent makes room; a note counts where it folded, since the stand-in writes no other.
+#: Operations by which an agent makes room; every note counts, since the stand-in's always fold.
 _FREEING = frozenset({"archive", "note"})
 
 
 def counts_at(outcomes: bytes, places: Iterable[int]) -> Counts:
-    """The outcomes of the uses at these places, as far as they were measured."""
+    """Counts of the outcomes of the uses at these places, without unmeasured ones."""
     counts = [0] * len(OUTCOMES)
     for place in places:
         if outcomes[place] != UNMEASURED:
@@ -96,33 +96,33 @@ _T = TypeVar("_T")
 
 
 def evenly(values: Sequence[_T], limit: int) -> list[_T]:
-    """So many of the values, evenly over all of them; all where they are fewer, or the limit is 0."""
+    """`limit` of the values, evenly over all of them; all if they are fewer, or the limit is 0."""
     if not 0 < limit < len(values):
         return list(values)
     return [values[number * len(values) // limit] for number in range(limit)]
 
 
 class Spliced(NamedTuple):
-    """`conversation` is all of them; `starts` are its calls at which one of them begins, in order."""
+    """Several conversations as one; `starts` are the calls at which each of them begins, in order."""
 
     conversation: Conversation
     starts: tuple[int, ...]
 
     def is_across(self, use: Use) -> bool:
-        """Whether only earlier ones of them have what is used."""
+        """Whether only earlier conversations contain what is used."""
         start = self.starts[bisect_right(self.starts, use.call) - 1]
         return self.conversation.blocks[use.blocks[-1]].call < start
 
 
 def in_date_order(conversations: Iterable[Conversation]) -> list[Conversation]:
-    """By the time of the first message, then by name; what has no time comes first."""
+    """The conversations by the time of their first message, then by name; those without a time first."""
     return sorted(conversations, key=lambda one: (one.time, one.file, one.id))
 
 
 def spliced(conversations: Sequence[Conversation]) -> Spliced:
-    """The conversations as one, in their order, without their system prompts and tools.
+    """The conversations joined in order, without their system prompts and tools.
 
-    Ids of calls are made unique. Calls of a last reply, which never got a result, are left out.
+    Ids of calls are made unique. Tool calls in a last reply, which never got a result, are left out.
     """
     calls: list[Call] = []
     starts: list[int] = []
@@ -136,7 +136,7 @@ def spliced(conversations: Sequence[Conversation]) -> Spliced:
 
 
 def answered(calls: Sequence[Call]) -> Iterator[Call]:
-    """The calls of a conversation that something can follow: what the last reply asked of tools is left out of it."""
+    """The calls of a conversation, without the last reply's tool calls, so that another message can follow."""
     *before, last = calls
     yield from before
     parts = tuple(part for part in last.reply.parts if part.kind != "tool_use")
@@ -145,7 +145,7 @@ def answered(calls: Sequence[Call]) -> Iterator[Call]:
 
 
 def renamed(call: Call, prefix: str) -> Call:
-    """The call with this before all ids of tool calls and replies in it."""
+    """The call with `prefix` before all its ids of tool calls and replies."""
     return Call(tuple(_message(one, prefix) for one in call.before), _message(call.reply, prefix))
 
 
@@ -157,9 +157,9 @@ def _message(message: Message, prefix: str) -> Message:
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Figures of ours with the paper's beside them; a cell is empty if one of the two has none.
+    """Our figures beside the paper's; a cell is empty if one of the two has none.
 
-    `apart` says in a line what of the two is not comparable.
+    `apart` explains in one line what is not comparable.
     """
 
     title: str
@@ -169,7 +169,7 @@ class Table(msgspec.Struct, frozen=True):
 
     @property
     def markdown(self) -> str:
-        """The table as Markdown, with what is not comparable below it."""
+        """The table as Markdown, followed by what is not comparable."""
         lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
         table = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
         return "\n\n".join(filter(None, (f"### {self.title}", table, self.apart))) + "\n"
@@ -180,16 +180,16 @@ class Result(Protocol):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Its figures, beside the paper's."""
+        """The figures, beside the paper's."""
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as per cent, empty if there is none."""
+    """A share in per cent, empty for None."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def change(share: float | None) -> str:
-    """By how much something is more or less, as per cent with its sign, empty if there is nothing to compare."""
+    """A change in per cent with its sign, empty for None."""
     return "" if share is None else f"{100 * share:+.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""Trajectory memory: what is found of a long trajectory, in an allowance of tokens, when something of it is needed."""
+"""Trajectory memory: how much of what is needed can be recalled from a long trajectory within a token allowance."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ APART = (
     "matches with the other half. F1 is over words, by a model that sees what was found; the paper's is over its "
     "own questions."
 )
-#: The paper's F1 and accuracy, in shares.
+#: The paper's F1 and accuracy, as shares.
 PAPER = {"ask": (0.382, 0.731), "BM25, blocks": (0.335, 0.575)}
 
 METHODS = ("ask", "BM25, blocks", "BM25, passages", "newest")
 #: Characters of a passage.
 PASSAGE = 1_000
-#: What stands in the place of a string that is asked for.
+#: Replaces a string that is asked for.
 BLANK = "____"
-#: Searches for one question, and the shortest word that is searched for.
+#: The most searches for one question, and the characters of the shortest word that is searched for.
 SEARCHES, SHORTEST = 8, 4
 
-#: Lines before and behind a hit that are read with it.
+#: Lines before and after a hit that are read with it.
 AROUND = 6
 
 _HIT = re.compile(r"^(?:\S+:)?(B\d+)(?:@\w+)? [^\n]*?line (\d+): ", re.MULTILINE)
@@ -61,10 +61,10 @@ Ask = Callable[[str], str]
 
 
 class Score(Sums, frozen=True):
-    """A method with an allowance in tokens for a question.
+    """A method's score with an allowance in tokens per question.
 
-    Of the strings `blanked`, `exact` stood in what was found; of those that only tools' results had (`at_risk`),
-    `exact_at_risk`. `tokens` are those of all that was found. `f1` sums the F1 of the `answered` questions.
+    Of the `blanked` strings, `exact` are in the evidence; of those that only tool results contain (`at_risk`),
+    `exact_at_risk` are. `tokens` is the size of all evidence. `f1` sums the F1 of the `answered` questions.
     """
 
     method: str
@@ -87,7 +87,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a method and allowance."""
+        """One row a method and allowance."""
         columns = (
             *("method", "tokens a question", "used", "questions", "strings", "exact recall", "95 %"),
             *("at risk: exact recall", "F1", "paper: F1", "accuracy"),
@@ -110,7 +110,7 @@ def _row(score: Score) -> tuple[str, ...]:
 
 
 class Question(NamedTuple):
-    """A reply with blanks, the words of it that can be looked for, and the uses that the blanks stand for."""
+    """A reply with blanks, its words that can be searched for, and the uses that the blanks replace."""
 
     text: str
     terms: tuple[str, ...]
@@ -126,8 +126,10 @@ def run(
     ask: Ask | None = None,
     answers: int = 40,
 ) -> Memory:
-    """The scores of each method. `limit` conversations are taken, evenly over all of them, 0 for all; of each so many
-    `questions`, evenly over its calls. `ask` is a model, which is asked `answers` times at most.
+    """The score of each method at each allowance.
+
+    `limit` conversations are taken, evenly over all of them, 0 for all; from each, up to `questions` questions, evenly
+    over its calls. `ask` is a model, which is asked at most `answers` times.
     """
     every = evenly(list(conversations), limit)
     scores = {(name, allowance): Score(name, allowance) for allowance in allowances for name in METHODS}
@@ -164,7 +166,7 @@ def score(
 
 
 def question_text(question: Question, evidence: str) -> str:
-    """What a model is asked: recorded content stands in it as JSON, a line each."""
+    """The question as a model gets it; recorded content is JSON, one line each."""
     return "\n".join(
         [
             f"Below are parts of the record of an agent's work, and a later reply of it in which {len(question.uses)} "
@@ -177,7 +179,7 @@ def question_text(question: Question, evidence: str) -> str:
 
 
 def f1(answer: str, strings: Iterable[str]) -> float:
-    """The F1 of the words of an answer, with those of the strings."""
+    """The F1 of an answer's words against those of the strings."""
     answers, gold = Counter(answer.split()), Counter(word for string in strings for word in string.split())
     common = sum((answers & gold).values())
     return 2 * common / (answers.total() + gold.total()) if common else 0.0
@@ -189,7 +191,7 @@ def f1(answer: str, strings: Iterable[str]) -> float:
 def asked_of(
     conversation: Conversation, blanks: Iterable[Use], limit: int, meter: Meter
 ) -> Iterator[tuple[Question, Archive]]:
-    """The questions that these uses make, `limit` of them, each with the archive of what came before it."""
+    """Yields up to `limit` questions made from these uses, each with the archive of what came before it."""
     by_call: dict[int, list[Use]] = {}
     for use in blanks:
         by_call.setdefault(use.call, []).append(use)
@@ -214,7 +216,7 @@ def asked_of(
 
 
 def question(reply: Message, blanks: Sequence[Use]) -> Question:
-    """The question that a reply makes: its strings that `blanks` are of are blanked, the longest first."""
+    """The question made from a reply: the strings of `blanks` are blanked, the longest first."""
     text = "\n".join(text_of(part) for part in reply.parts if part.kind in ("assistant", "tool_use"))
     for use in sorted(blanks, key=lambda use: -len(use.anchor)):
         text = re.sub(rf"(?<!\w){re.escape(use.anchor)}(?!\w)", BLANK, text)
@@ -223,11 +225,11 @@ def question(reply: Message, blanks: Sequence[Use]) -> Question:
     return Question(text, tuple(ranked), tuple(blanks))
 
 
-# --- what is found
+# --- evidence
 
 
 class Archive:
-    """A trajectory as it grows: a recorded session with the tools of `ask`, and an index for BM25."""
+    """A growing trajectory: a recorded session with the tools of `ask`, and an index for BM25."""
 
     def __init__(self, reader: Session, recorded: Session, index: sqlite3.Connection, meter: Meter) -> None:
         self._tools = asking.Recording(reader, recorded)
@@ -265,7 +267,7 @@ class Archive:
         return self._within(parts, allowance)
 
     def _ranked(self, table: str, terms: Sequence[str]) -> Iterator[str]:
-        """The texts of a table that have some of the words, best first."""
+        """The texts of a table that contain any of the words, best first."""
         if not terms:
             return
         query = " OR ".join(f'"{word}"' for word in terms)
@@ -278,7 +280,7 @@ class Archive:
     def _looked_up(self, question: Question, allowance: int) -> Iterator[str]:
         """The evidence of `ask`'s tools: lines with the question's words, then the lines around most of them."""
         room = allowance // 2
-        words_at: Counter[tuple[str, int]] = Counter()  # a block, and so many lines of it → the words that are there
+        words_at: Counter[tuple[str, int]] = Counter()  # a block and a range of its lines → the words that occur there
         for word in question.terms[:SEARCHES]:
             lines = self._call("search_session", pattern=re.escape(word))
             words_at.update({(block, int(line) // AROUND) for block, line in _HIT.findall(lines)})
@@ -295,7 +297,7 @@ class Archive:
         return "" if outcome.error else display.decode(outcome.output)
 
     def _within(self, parts: Iterable[str], allowance: int) -> str:
-        """The parts as far as they fit into the allowance, the last one cut."""
+        """The parts that fit into the allowance; the last one is cut."""
         pieces: list[str] = []
         for part in parts:
             cut = part[: 16 * allowance]

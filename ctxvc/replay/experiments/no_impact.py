@@ -1,7 +1,7 @@
-"""Self-GC's prune against no-impact: what each method's plan takes from the same recorded future, at the same cuts.
+"""Self-GC's prune against no-impact: what each method's plan costs the same recorded future, at the same cuts.
 
 A cut is the first call at which the linear prompt passes a share of a budget. Each method proposes its plan for that
-very prompt; a plan has no impact if all that the calls to come use of the prompt is visible or routed after it.
+prompt; a plan has no impact if everything that later calls use from the prompt is still visible or routed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ APART = (
     "address."
 )
 
-#: Of the paper: prune and no-impact in per cent, on the hard set and on the production suite.
+#: The paper's prune and no-impact in per cent, on the hard set, then on the production suite.
 PAPER: Mapping[str, tuple[str, str, str, str]] = {
     "oldest_turn": ("63.45", "66.67 [49.61, 80.25]", "40.19", "87.46 [83.46, 90.60]"),
     "tool_prune": ("67.93", "69.70 [52.66, 82.62]", "47.76", "77.71 [72.93, 81.86]"),
@@ -45,17 +45,17 @@ PAPER: Mapping[str, tuple[str, str, str, str]] = {
     "hybrid": ("69.87", "57.58 [40.81, 72.76]", "46.28", "83.73 [79.38, 87.31]"),
     "planned": ("43.95", "84.85 [69.08, 93.35]", "31.04-33.98", "91.27-94.58"),
 }
-#: What is compared: the paper's methods, then others of ours.
+#: The compared methods: the paper's, then others of ours.
 METHODS = (*PAPER, "default", "layered", "episodes:derive=on", "summary")
 #: The two of the paper's A/B.
 _PAIR = ("planned", "oldest_turn")
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A method's plan at one cut; without one, its impacts are None.
+    """A method's plan at one cut; its impacts are None if there is no plan.
 
-    `there` is its impact on the next calls if what is pruned or masked is lost, as it is in the paper; `near` and `far`
-    are its impact here, where that has an address, on the next calls and on all.
+    `there` is its impact on the next calls if what is pruned or masked is lost, as in the paper; `near` and `far` are
+    its impacts on the next calls and on all later ones here, where what is pruned or masked has an address.
     """
 
     conversation: str
@@ -70,8 +70,8 @@ class Cut(msgspec.Struct, frozen=True):
 class Score(msgspec.Struct, frozen=True):
     """A method at all cuts of one kind.
 
-    `cuts` are all of them, at `plans` of which the plan saved enough to be counted; `there`, `near` and `far` (as of
-    `Cut`) are None without any. `dependencies` are the places of all that the counted plans' futures use. `losses` and
+    `cuts` is their number, `plans` that of the plans that saved enough to be counted; `there`, `near` and `far` (as in
+    `Cut`) are None without any. `dependencies` counts by outcome all that the counted plans' futures use. `losses` and
     `kinds` count the strings that `there` misses, by category and by kind.
     """
 
@@ -90,7 +90,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """The methods of `_PAIR` where only one of their plans has no impact: after which of them more stays visible."""
+    """The methods of `_PAIR` at cuts where only one has no impact: whose plan leaves more visible."""
 
     set: str
     budget: int
@@ -103,7 +103,7 @@ class Calibration(msgspec.Struct, frozen=True):
 
 
 class NoImpact(msgspec.Struct, frozen=True):
-    """`hard` are the conversations of the hard set, the hardest first, with their tool pressure in tokens."""
+    """`hard` has the conversations of the hard set, the hardest first, with their tool pressure in tokens."""
 
     horizon: int
     scores: tuple[Score, ...]
@@ -112,7 +112,7 @@ class NoImpact(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a method: of the hard set, of all, of what the impacts are; then the A/B, and what the hard set is."""
+        """One row a method for the hard set, all, and what was missed; then the A/B, and the hard set itself."""
         tables: list[Table] = []
         for name, first in (("hard set", 0), ("all", 2)):
             columns = (
@@ -146,7 +146,7 @@ class NoImpact(msgspec.Struct, frozen=True):
         return Table("Self-GC: the hard set, a tenth of the conversations", columns, rows, apart)
 
     def _losses(self) -> Table:
-        """The strings that all plans together missed, by the paper's categories, and by kind."""
+        """The strings that a method's plans missed in all, by the paper's categories and by kind."""
         scores = [score for score in self.scores if score.set == "all" and score.plans]
         titles = ("budget", "cut at", "method", "misses", *TITLES.values(), *KINDS)
         rows = [
@@ -186,7 +186,7 @@ def run(
     horizon: int = 10,
     saving: float = SAVING,
 ) -> NoImpact:
-    """Each method at each cut of each conversation. `shares` are of the budgets; `horizon` is in calls."""
+    """The scores of each method at each cut. `shares` are of the budgets; `horizon` is in calls."""
     cuts: list[Cut] = []
     pressures: dict[str, int] = {}
     meter = Meter(None)
@@ -281,12 +281,12 @@ def _calibration(kind: tuple[str, int, float], cuts: Sequence[Cut]) -> Calibrati
     )
 
 
-#: The paper's share.
+#: The share of conversations in the paper's hard set.
 SHARE = 33 / 332
 
 
 def tool_pressure(conversation: Conversation, sizes: Sequence[int]) -> int:
-    """The tokens of calls and results that stand in the prompt in at least half of the calls, if nothing leaves it.
+    """The tokens of calls and results that at least half of the prompts contain, if nothing leaves.
 
     `sizes` are the blocks' tokens by number.
     """
@@ -302,6 +302,6 @@ def tool_pressure(conversation: Conversation, sizes: Sequence[int]) -> int:
 
 
 def hard_set(pressures: Mapping[str, int], share: float = SHARE) -> tuple[str, ...]:
-    """The tenth of the conversations with the highest pressure, at least one, highest first; equals by name."""
+    """The `share` of the conversations with the highest pressure, at least one, highest first; equals by name."""
     ranked = sorted(pressures, key=lambda name: (-pressures[name], name))
     return tuple(ranked[: ceil(len(ranked) * share)])

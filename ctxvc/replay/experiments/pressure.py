@@ -1,4 +1,4 @@
-"""VISTA's pressure sweep: a fixed budget, and ever more other work between what is learned and where it is used."""
+"""VISTA's pressure sweep: a fixed budget, and more and more other work between learning something and using it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,15 @@ PAPER: Mapping[str, Mapping[int, str]] = {
     "VISTA": dict(zip(SIZES, ("82.7", "84.0", "70.7", "61.3", "57.3", "50.7", "32.0"), strict=True)),
     "ReAct": dict(zip(SIZES, ("84.0", "74.7", "65.3", "52.0", "36.0", "22.7", "12.0"), strict=True)),
 }
-#: Replies after the other work whose uses count.
+#: The number of replies after the other work whose uses count.
 QUESTION = 5
 
 
 class Pressure(Sums, frozen=True):
-    """A variant under so many tokens of other work. Of `conversations`, `visible` have all uses in sight, and `solved`
-    have all in sight or routed; `uses` are the places of all of them.
+    """A variant under `size` tokens of other work.
+
+    Of `conversations`, `visible` have all uses visible, and `solved` all visible or routed; `uses` has the outcomes of
+    all.
     """
 
     variant: str
@@ -66,7 +68,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a variant and size."""
+        """One row a variant and size."""
         columns = (
             *("method", "other work", "recordings", "all visible", "solved", "uses visible", "or routed"),
             *("or searchable", "all prompts", "paper: success"),
@@ -93,9 +95,10 @@ def run(
     limit: int = 8,
     calls: tuple[int, int] = (12, 60),
 ) -> Sweep:
-    """Each variant at each size, on so many conversations with this many calls, evenly over their dates; `limit` 0 for
-    all. Sizes for which the other sources' recordings are too few are left out.
+    """Each variant at each size, on `limit` conversations, evenly over their dates; 0 for all.
 
+    `calls` is the fewest and the most that a conversation may have. Sizes for which the recordings of other sources do
+    not suffice are left out.
     Raises: BadInput if nothing is left.
     """
     ordered = in_date_order(conversations)
@@ -106,7 +109,7 @@ def run(
         for size in sizes:
             pressed, start, end, tokens = under_pressure(conversation, _foreign(conversation, ordered), size, meter)
             if tokens < size:
-                break  # the recordings of others have no more
+                break  # the other recordings have no more
             lookup = Lookup(pressed, uses(pressed))
             places = [
                 place
@@ -134,10 +137,10 @@ def run(
 def under_pressure(
     conversation: Conversation, foreign: Iterable[Conversation], size: int, meter: Meter
 ) -> tuple[Conversation, int, int, int]:
-    """The conversation with `size` tokens of calls and results of others in its middle, if they have so many.
+    """The conversation with `size` tokens of others' calls and results in its middle, as far as they suffice.
 
-    With it the calls between which these are (the first that has any of them before it, and the first that goes on with
-    the conversation's own work), and how many tokens they have.
+    Also the number of the first inserted call, that of the first call which continues the conversation's own work, and
+    the tokens inserted.
     """
     middle = len(conversation.calls) // 2
     later = conversation.calls[middle]
@@ -159,7 +162,7 @@ def under_pressure(
 
 
 def _foreign(conversation: Conversation, ordered: Sequence[Conversation]) -> Iterator[Conversation]:
-    """Those of other sources, by the beginning of their file's name; beginning at another place for each."""
+    """Yields the conversations of other sources, by the beginning of the file's name, rotated by the checksum."""
     source = conversation.file.partition("-")[0]
     foreign = [one for one in ordered if one.file.partition("-")[0] != source]
     first = int(conversation.sha256[:8] or "0", 16) % len(foreign) if foreign else 0
@@ -168,7 +171,7 @@ def _foreign(conversation: Conversation, ordered: Sequence[Conversation]) -> Ite
 
 
 def _exchanges(conversations: Iterable[Conversation]) -> Iterator[tuple[Message, Message]]:
-    """Each reply with calls, without its words, and the message with their results."""
+    """Yields each reply with tool calls, reduced to these, and the message with their results."""
     for number, conversation in enumerate(conversations):
         calls = [renamed(call, f"other-{number}-") for call in answered(conversation.calls)]
         for call, following in pairwise(calls):

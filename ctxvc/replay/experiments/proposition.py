@@ -1,7 +1,7 @@
 """VISTA's Proposition 1: of random blocks that do not all fit, only what can be recovered is answered exactly.
 
-N blocks of k random bits come in as results of a tool, under a budget that holds few of them; then one is asked for. A
-prompt of B bits from which nothing can be recovered has the answer in at most B/(Nk) + 1/k of the cases.
+N blocks of k random bits come in as tool results, under a budget that fits few of them; then one is asked for. A prompt
+of B bits without recovery contains the answer in at most B/(Nk) + 1/k of the cases.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ APART = (
     "count as wrong (the proof allows 1/k for them)."
 )
 
-#: Bits of the most that one token can say.
+#: The most bits that one token can carry.
 TOKEN_BITS = log2(200_000)
 #: Every policy that ships; episodes are derived where no model marks them.
 NAMES = tuple(f"{kind.name}:derive=on" if kind is Episodes else kind.name for kind in policies.POLICIES)
-#: Model calls that a question may take.
+#: The most model calls that a question may take.
 CALLS = 24
 
 _ADDRESS = re.compile(r"\[(?:archived|blocked|masked|pruned) ([BG]\d+)\b")
@@ -53,9 +53,9 @@ _NAME = re.compile(r"block-(\d{5})")
 class Point(msgspec.Struct, frozen=True):
     """One policy at one number of blocks.
 
-    `visible` is the share of all blocks that stand whole in the prompt when one is asked for, where nothing can be
-    recovered; `bound` is the proposition's. Of `questions` blocks `answered` were in a prompt after the agent followed
-    the addresses there, for `searched` of which it searched the archive; it took `calls` model calls in all.
+    `visible` is the share of all blocks that are whole in the prompt when one is asked for, without recovery; `bound`
+    is the proposition's. Of `questions` blocks, `answered` reached a prompt by following addresses, `searched` of them
+    with a search of the archive, in `calls` model calls overall.
     """
 
     policy: str
@@ -75,7 +75,7 @@ class Proposition(msgspec.Struct, frozen=True):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a policy and number of blocks."""
+        """One row a policy and number of blocks."""
         columns = ("policy", "N", "k", "budget", "bare: exact", "bound", "with recovery: exact", "95 %", "calls each")
         rows = tuple(
             (
@@ -106,7 +106,7 @@ def run(
     questions: int = 32,
     seed: int = 1,
 ) -> Proposition:
-    """The points of these policies at these numbers of blocks. Of `questions` blocks each is asked for in turn."""
+    """The points of the policies `names` at `sizes` blocks. `questions` of the blocks are asked for in turn."""
     points = []
     for size in sizes:
         blocks = random_blocks(size, bits, seed)
@@ -143,7 +143,7 @@ def random_blocks(blocks: int, bits: int, seed: int) -> tuple[str, ...]:
 
 
 def conversation(blocks: Sequence[str]) -> Conversation:
-    """The blocks read one after the other by a tool; the last call is the one that is to answer."""
+    """A conversation in which a tool reads the blocks one after the other."""
     messages = [message({"role": "user", "content": "Read all blocks; one will be asked for."}, "human")]
     for number, text in enumerate(blocks):
         use = {"type": "tool_use", "id": f"read-{number}", "name": "read", "input": {"name": _name(number)}}
@@ -159,7 +159,7 @@ def _name(number: int) -> str:
 
 
 def _visible(policy: Policy, blocks: Sequence[str], budget: int) -> float:
-    """The share of the blocks that the prompt holds when one is asked for, with no way back to what left it."""
+    """The share of the blocks that are in the prompt when one is asked for, without recovery."""
     replayed = _filled_session(Bare(inner=policy), blocks, budget)
     replayed.append({"role": "user", "content": "Which block it is comes now."})
     text = "\n".join(_texts(replayed))
@@ -167,7 +167,7 @@ def _visible(policy: Policy, blocks: Sequence[str], budget: int) -> float:
 
 
 def _recovering(policy: Policy, blocks: Sequence[str], budget: int, questions: int) -> tuple[int, int, int, int]:
-    """Right answers, those of them for which it searched, model calls, questions."""
+    """The number of right answers, of those with a search, of model calls, and of questions."""
     replayed = _filled_session(policy, blocks, budget)
     numbers = sorted({number * len(blocks) // questions for number in range(questions)})
     right = searched = calls = 0
@@ -197,7 +197,7 @@ def _filled_session(policy: Policy, blocks: Sequence[str], budget: int) -> Sessi
 
 
 def _texts(replayed: Session) -> Iterator[str]:
-    """The texts of the next prompt; none if none can be made."""
+    """The texts of the next prompt; none if it cannot be made."""
     try:
         messages: Sequence[Mapping[str, Any]] = replayed.request().messages
     except OverBudget:
@@ -209,8 +209,8 @@ def _texts(replayed: Session) -> Iterator[str]:
 class _Agent:
     """A deterministic agent that is asked for a block and follows the addresses of its prompt to it.
 
-    A stub or a listed row that names the block leads there at once; else a group is listed whose stub names blocks on
-    both sides of it; where the prompt has neither, one search of the archive gives the block's own address.
+    A stub or a listed row that names the block leads there directly; else the agent lists a group whose stub names
+    blocks on both sides of it; if the prompt has neither, one search of the archive finds the block's own address.
     """
 
     def __init__(self, replayed: Session, number: int) -> None:
@@ -221,7 +221,7 @@ class _Agent:
         self.searched = False
 
     def step(self, texts: Sequence[str]) -> None:
-        """One call of a context tool, with its result."""
+        """Makes one call of a context tool, and adds its result."""
         address, lines = next(self._ways(texts))
         use = f"{_name(self._number)}-{self.calls}"
         arguments = {"blocks": address, "lines": lines} if lines else {"blocks": address}
@@ -241,7 +241,7 @@ class _Agent:
         )
 
     def _ways(self, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Addresses to try, with lines of a list, the best first; never none."""
+        """Yields addresses to try, with a list's lines, the best first; at least one."""
         name = _name(self._number)
         groups: list[str] = []
         for line in (line for text in texts for line in text.split("\n")):

@@ -1,4 +1,4 @@
-"""Explicit scopes: tasks one after the other, each in its own scope or all in one line, and tasks by themselves."""
+"""Explicit scopes: tasks one after the other, each in its own scope or all in one, and tasks in isolation."""
 
 from __future__ import annotations
 
@@ -28,19 +28,18 @@ APART = (
 )
 
 _UNBOUNDED = 1 << 40
-#: Characters of a note.
+#: The most characters of the notes that open and leave a scope.
 _REQUESTED, _LEARNED = 120, 600
 
 
 class Line(msgspec.Struct, frozen=True):
     """Tasks, all in one scope or each in its own (`scoped`).
 
-    `calls` are the model's, those of commands among them; `peak` and `total` the tokens of their prompts, `last` that
-    of the last task's largest. `growth` is by how much the first prompt of a task grows from task to task, `base` the
-    first of all, and `main_growth` by how much `main` does, what humans wrote and the words of its notes not counted.
-    `lost` are the cached tokens that a switch of scope lost, in the mean; `cost` is with a prefix cache, in fresh input
-    tokens. `invalid` prompts are those that a provider would refuse. `across` counts the uses of what
-    only earlier tasks have.
+    `calls` are the model's, including those for commands; `peak` and `total` are the tokens of their prompts, `last` of
+    the last task's largest. `base` is the first prompt of all, `growth` the mean growth of a task's first prompt from
+    task to task, and `main_growth` that of `main` without human messages and notes. `lost` is the mean number of cached
+    tokens lost in a switch of tasks; `cost` is with a prefix cache, in fresh input tokens. `invalid` counts prompts
+    that a provider would refuse, `across` the uses of what only earlier tasks contain.
     """
 
     tasks: int
@@ -59,7 +58,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Scopes(msgspec.Struct, frozen=True):
-    """`sequence` are the same tasks one after the other, linear and scoped; `isolated` each by itself, added up."""
+    """`sequence` has the tasks one after the other, linear and scoped; `isolated` sums the tasks by themselves."""
 
     sequence: tuple[Line, Line]
     isolated: tuple[Line, Line]
@@ -117,9 +116,9 @@ def _row(measure: str, linear: float, scoped: float, *paper: str) -> tuple[str, 
 
 
 def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int = 40) -> Scopes:
-    """The comparison on so many of the conversations that have at most `longest` calls, evenly over their dates.
+    """The comparison on `tasks` conversations of 2 to `longest` calls, evenly over their dates.
 
-    Raises: BadInput if there is none.
+    Raises: BadInput if there are none.
     """
     short = [one for one in in_date_order(conversations) if 1 < len(one.calls) <= longest]
     if not short:
@@ -135,7 +134,7 @@ def run(conversations: Iterable[Conversation], *, tasks: int = 15, longest: int 
 
 
 def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
-    """The tasks in one session in which nothing else leaves the prompt."""
+    """The tasks in one session, where nothing leaves the prompt but by a switch of scope."""
     conversation = tasks.conversation
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
     lookup = Lookup(conversation, uses(conversation))
@@ -189,13 +188,13 @@ def line(tasks: Spliced, meter: Meter, *, scoped: bool) -> Line:
 
 
 def _unworded(view: View) -> int:
-    """The tokens of a prompt that are neither a human's nor of a note."""
+    """The tokens of a prompt without human messages and notes."""
     worded = (row for row in view.ledger.rows() if row.present and (row.kind == "note" or row.origin == "human"))
     return view.counted - sum(map(view.price.body, worded))
 
 
 def _added(lines: Sequence[Line]) -> Line:
-    """Tasks that are each by themselves, added up."""
+    """The sums over isolated tasks."""
     return Line(
         tasks=len(lines),
         scoped=any(one.scoped for one in lines),

@@ -1,4 +1,4 @@
-"""Self-GC's online split: conversations under one of two policies by a hash of their names, and their mean input."""
+"""Self-GC's online split: a hash of its name puts each conversation under one of two policies; their mean inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ APART = (
 
 
 class Group(Sums, frozen=True):
-    """Conversations of one group: the tokens of all their prompts as they ran, and as they would under the control."""
+    """One group's conversations; `tokens` is of all prompts as they ran, `control` of the same under the control."""
 
     policy: str
     conversations: int = 0
@@ -39,12 +39,12 @@ class Group(Sums, frozen=True):
 
     @property
     def spared(self) -> float:
-        """The share of its own control's input that a group did not need."""
+        """The share of the control's input for the same conversations that the group saved."""
         return 1 - self.tokens / self.control if self.control else 0.0
 
 
 class OnlineSplit(msgspec.Struct, frozen=True):
-    """`hours` has the reduction of the mean input by hour of the day, where both groups have calls."""
+    """The two groups. `hours` has the reduction of the mean input by hour of the day, where both have calls."""
 
     budget: int
     treated: Group
@@ -53,12 +53,12 @@ class OnlineSplit(msgspec.Struct, frozen=True):
 
     @property
     def reduction(self) -> float | None:
-        """By how much the treated group's mean input is below the other's, as its share; None if one group is empty."""
+        """The reduction of the mean input from the control to the treated group, as a share; None if one is empty."""
         return 1 - self.treated.mean / self.control.mean if self.control.mean and self.treated.calls else None
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """A line a group."""
+        """One row a group, and the best hour."""
         columns = (
             "group",
             "policy",
@@ -87,7 +87,7 @@ class OnlineSplit(msgspec.Struct, frozen=True):
 
 
 def run(conversations: Iterable[Conversation], *, budget: int = 80_000, policy: str = "planned") -> OnlineSplit:
-    """The group under `policy` at this budget, and the one that keeps everything; each conversation is in one."""
+    """The split between `policy` at this budget and a control that keeps everything."""
     groups = {True: Group(policy), False: Group("keep")}
     hours: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
     meter = Meter(None)
@@ -112,7 +112,7 @@ def _saved(share: float | None) -> str:
 
 
 def in_group(conversation: Conversation) -> bool:
-    """Whether a conversation is of the treated half, by the SHA-256 of its name."""
+    """Whether a conversation is in the treated half, by the SHA-256 of its id."""
     return hashlib.sha256(conversation.id.encode()).digest()[0] % 2 == 0
 
 

@@ -1,3 +1,3 @@
-"""Questions to a model about replays: what a plan takes from the future, which of two takes less, what a prompt tells
-of its own state. The model comes in as a function; answers are parsed strictly and kept, a record a question.
+"""Asks a model about replays: whether a plan leaves what the future needs, which of two leaves more, and what the model
+perceives of its own context. The model is passed in as a function; answers are parsed strictly, one record a question.
 """

@@ -1,8 +1,7 @@
-"""The answers of a judge, how they are read, and the record of what was asked: a JSON object a line, from which every
-figure can be worked out again.
+"""A judge's answers, their parsing, and the records of questions, from which every figure can be worked out again.
 
-Source: Self-GC, arXiv:2607.00692, Listings 3 and 4, with bounds, and a confidence in both. An answer that is not of the
-schema, to the letter, is none: what it meant is not guessed.
+A record is one line of JSON. Source: Self-GC, arXiv:2607.00692, Listings 3 and 4, with bounds, and a confidence in
+both. An answer that does not match its schema exactly is unusable: its meaning is not guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Grade = Literal["pass", "warn", "fail"]
 
 
 class Unusable(ValueError):
-    """An answer that is not of its schema; the text says what is wrong with it."""
+    """An answer that does not match its schema; the message says why."""
 
 
 class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +36,7 @@ class Dimension(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dimensions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Each from 0, nothing is left of it, to 5, all of it is."""
+    """Scores from 0 (nothing is left) to 5 (all of it is)."""
 
     goal_retention: Dimension
     evidence_retention: Dimension
@@ -50,7 +49,7 @@ class Culprit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the future that was recorded is still supported (`valid`), and how sure that is."""
+    """A judge's verdict on a plan. `valid` is true if the prompt still supports the recorded future."""
 
     valid: bool
     uncertain: bool
@@ -73,7 +72,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _Schema = TypeVar("_Schema", bound=msgspec.Struct)
-# Models like to put JSON between these; nothing may stand outside.
+# Models often put JSON in a fence; nothing may stand outside it.
 _FENCED = re.compile(r"```(?:json)?\n(.*)\n```", re.DOTALL)
 
 
@@ -93,7 +92,7 @@ def parsed(answer: str, schema: type[_Schema]) -> _Schema:
 
 
 def verdict(answer: str, blocks: Collection[str]) -> Verdict:
-    """A judge's verdict; its culprit is one of `blocks`, and there is none if all is well. Raises: Unusable."""
+    """A judge's verdict. Raises: Unusable, also for a culprit beside a valid plan or outside `blocks`."""
     own = parsed(answer, Verdict)
     culprit = own.failure_culprit
     if culprit and own.valid:
@@ -116,8 +115,8 @@ Quantity = Literal["total", "block", "pairwise", "recency"]
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """A question and its answer.
 
-    `question` is the SHA-256 of its text. `unusable` says why there is no answer, and `answer` is the beginning of what
-    came instead; both are empty if there is one.
+    `question` is the SHA-256 of its text. `unusable` is the reason why the answer could not be used, and `answer` its
+    beginning; both are empty if it could.
     """
 
     model: str
@@ -142,7 +141,7 @@ class Judgement(_Record, frozen=True, kw_only=True, tag_field="schema", tag="ctx
 
 
 class Preference(_Record, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc-preference/1"):
-    """Two policies' plans at a cut, compared. With `swapped`, the second stood as A."""
+    """Two policies' plans at a cut, compared. With `swapped`, the second was shown as A."""
 
     first: str
     second: str
@@ -159,7 +158,7 @@ class Preference(_Record, frozen=True, kw_only=True, tag_field="schema", tag="ct
 
 
 class Estimate(_Record, frozen=True, kw_only=True, tag_field="schema", tag="ctxvc-estimate/1"):
-    """A quantity of a prompt, as a model took it to be. `expected` is what the ledger says; `estimate` the answer."""
+    """A model's estimate of a quantity of its prompt. `expected` is the ledger's figure, `estimate` the answer."""
 
     quantity: Quantity
     dashboard: bool
@@ -173,14 +172,14 @@ _BEGINNING = b'{"schema":"ctxvc-'
 
 
 class RecordFile(LineFile[Record]):
-    """The file of records at `path`, which may be new. Raises: BadInput if it is a file of something else."""
+    """The file of records at `path`, which may be new. Raises: BadInput if it holds anything else."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _DECODER.decode, "a question record", _BEGINNING)
         self._by_key = {_key(record): record for record in self.records}
 
     def answered(self, record: Record) -> Record | None:
-        """The record with its answer, if the model was asked this question of the same place before."""
+        """The record with its answer, or None if the model was not asked this question at the same place before."""
         return self._by_key.get(_key(record))
 
     def add(self, records: Iterable[Record]) -> None:
@@ -190,7 +189,7 @@ class RecordFile(LineFile[Record]):
 
 
 def _key(record: Record) -> tuple[str | int, ...]:
-    """The key of a record: its question, not its answer."""
+    """What identifies a record: its question, not its answer."""
     match record:
         case Judgement():
             about = record.policy

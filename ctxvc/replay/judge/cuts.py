@@ -1,7 +1,7 @@
-"""Cuts of a conversation: where something has to leave under a budget, and what each policy's plan would take there.
+"""Cuts of a conversation: where blocks have to leave under a budget, and what each policy's plan would remove there.
 
 Source: Self-GC, arXiv:2607.00692: all methods plan at the same cuts, on the linear prompt. In a question to a model,
-recorded content is one JSON object a line, which can neither end its line nor look like a line of ours.
+recorded content is one JSON object a line, which can neither break its line nor pass for one of ours.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from ctxvc.tokens.meter import Meter
 #: A text of more characters than this is shown without its middle.
 LONGEST = 16_000
 
-# What JSON does not escape and a reader does not see: controls, marks of direction, tags, lone surrogates.
+# Characters that JSON does not escape and a reader does not see: controls, marks of direction, tags, lone surrogates.
 _UNSEEN = re.compile(
     "[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]"
 )
 
 
 def line(**fields: object) -> str:
-    """A line of data as `whole_line`, but a long `text` loses its middle, which `omitted` counts."""
+    """As `whole_line`, but a long `text` loses its middle; `omitted` counts its characters."""
     present = dict(fields)
     text = present.get("text")
     if isinstance(text, str) and len(text) > LONGEST:
@@ -49,7 +49,7 @@ def line(**fields: object) -> str:
 
 
 def whole_line(**fields: object) -> str:
-    """A line of data; fields that are empty are left out."""
+    """One line of JSON data; empty fields are left out."""
     present = {name: value for name, value in fields.items() if value not in ("", None)}
     written = json.dumps(present, ensure_ascii=False, separators=(",", ":"))
     return _UNSEEN.sub(lambda match: json.dumps(match.group())[1:-1], written)
@@ -60,17 +60,17 @@ def section(title: str, lines: Iterable[str]) -> str:
     return "\n".join([f"## {title}", *(list(lines) or ["none"])])
 
 
-#: The calls after a cut that are its future: the fewest, and the most that are shown.
+#: The number of calls that are a cut's future: the fewest, and the most that are shown.
 LEAST_FUTURE, FUTURE = 5, 10
-#: A cut whose prompt exceeds the budget by more than this factor is left out: one message did that.
+#: A cut whose prompt exceeds the budget by more than this factor is left out: a single message took it there.
 _FAR_OVER = 1.25
 _UNBOUNDED = 1 << 40
 
 
 class Threshold(NamedTuple):
-    """The tokens of a linear prompt beyond which something has to leave under a budget.
+    """The tokens of a linear prompt beyond which blocks have to leave under a budget.
 
-    A prompt of more than `limit` is left out: one message took it there.
+    A prompt of more than `limit` tokens is left out: a single message took it there.
     """
 
     tokens: float
@@ -80,7 +80,7 @@ class Threshold(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """A call whose linear prompt has passed a threshold. It holds until the next is asked for."""
+    """A call whose linear prompt has passed a threshold. Only valid until the next cut is taken from the iterator."""
 
     conversation: Conversation
     threshold: Threshold
@@ -100,12 +100,12 @@ class Cut:
         return rehearse(view, policy.propose(view)) or None
 
     def after(self, rehearsal: Rehearsal) -> Prompt:
-        """The prompt of this call once that is done."""
+        """The prompt of this call once the plan is carried out."""
         view = replace(self.view, budget=Budget(window=self.budget), handles=True, ledger=committed(rehearsal))
         return self.prompts.prompt(self.call, view)
 
     def text(self, slot: Slot) -> str:
-        """The text of a piece of the prompt; none of images."""
+        """The text of a piece of the prompt; empty for images."""
         number = self.prompts.numbers.get(slot.row.id)
         if slot.show == "text":
             return slot.text
@@ -117,9 +117,10 @@ class Cut:
 class Sample(msgspec.Struct, frozen=True):
     """A policy's plan at a cut, as lines of data.
 
-    `retained` is the prompt after the plan, `removed` what stands in it otherwise than before, `future` the calls that
-    were recorded then. `blocks` are the ids that `removed` names. `prune` is the share of the tokens that the plan
-    frees; `dependencies` and `misses` count the exact strings that the future uses, and those that are out of sight.
+    `retained` is the prompt after the plan, `removed` the blocks that are gone from it or shown differently, `future`
+    the recorded calls from there on. `blocks` are the ids in `removed`. `prune` is the share of the tokens that the
+    plan frees; `dependencies` counts the exact strings that the future uses, `misses` those of them that are out of
+    sight.
     """
 
     conversation: str
@@ -139,13 +140,13 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def cuts(conversation: Conversation, budgets: Iterable[int]) -> Iterator[Cut]:
-    """The cuts at the guards of the budgets, as `cuts_at`."""
+    """The cuts at the budgets' guards, as `cuts_at`."""
     guards = (Threshold(Budget(window=budget).guard, budget, budget * _FAR_OVER) for budget in set(budgets))
     return cuts_at(conversation, guards)
 
 
 def cuts_at(conversation: Conversation, thresholds: Iterable[Threshold], meter: Meter | None = None) -> Iterator[Cut]:
-    """The first call beyond each threshold, the lowest first; none if the prompt stays below, or little comes after."""
+    """The first call beyond each threshold, lowest first; none if the prompt stays below it or little comes after."""
     ahead = sorted(thresholds)
     lookup: Lookup | None = None
     replayed = new_session(conversation, Bare(inner=Keep()), _UNBOUNDED, meter=meter)
@@ -193,7 +194,7 @@ def sample(cut: Cut, name: str, policy: Policy, saving: float = SAVING) -> Sampl
 
 
 def future(cut: Cut) -> Iterator[str]:
-    """The calls from the cut on as they were recorded: replies and what came in between, without thinking."""
+    """The recorded calls from the cut on: replies and the messages between them, without thinking."""
     blocks = cut.conversation.blocks
     for block in blocks[cut.lookup.seen_by(cut.call) : cut.lookup.seen_by(cut.call + FUTURE)]:
         if block.kind != "thinking":
@@ -207,7 +208,7 @@ def _line(cut: Cut, slot: Slot) -> str:
 
 
 def _removed(cut: Cut, after: Sequence[Slot]) -> dict[str, str]:
-    """By block what stood in the prompt and is now gone or shown otherwise, in the order of the prompt."""
+    """A line for each block that is now gone or shown differently, by its id, in the order of the prompt."""
     after_by_id: Mapping[str, Slot] = {slot.row.id: slot for slot in after if not slot.group}
     lines: dict[str, str] = {}
     for slot in outline(cut.view.ledger):

@@ -1,4 +1,4 @@
-"""The figures of records: pure sums, which can be worked out again from the file alone."""
+"""The figures of records: pure sums, reproducible from the record file alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import msgspec
 from ctxvc.replay.judge.answer import Dimensions, Estimate, Judgement, Preference, Quantity, Record
 from ctxvc.replay.measures.retention import wilson
 
-#: Of shares and means.
+#: Decimal places of shares and means.
 _DIGITS = 4
 
-#: A cut, by which judgements of two policies belong together.
+#: What identifies a cut, to pair the judgements of two policies.
 _Cut = tuple[str, str, str, int, int]
 
 
@@ -33,12 +33,13 @@ class Share(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A policy at a budget as a model judged its plans.
+    """A model's judgements of a policy's plans at a budget.
 
-    `no_impact` is over the usable answers, `certain` over those that are not uncertain. Means are over the usable ones
-    and None without any: `prune`, `overall` and each of `dimensions` (0 to 5), `confidence`. `culprits` names the block
-    that is missed most of each plan with an impact, as far as the judge names one. Plans are without impact by `both`
-    the judge and the measure of exact strings (`CutPoint.no_impact`), by only one of them, or by `neither`.
+    `no_impact` is over the usable answers, `certain` over those of them that are not uncertain. `prune`, `overall` (0
+    to 5), each of `dimensions` (0 to 5) and `confidence` are means over the usable answers, None without any.
+    `culprits` names the most missed block of each plan with an impact, if the judge names one. The last four count the
+    plans without impact by `both` the judge and the measure of exact strings (`CutPoint.no_impact`), by only one, or by
+    `neither`.
     """
 
     model: str
@@ -61,16 +62,16 @@ class Judged(msgspec.Struct, frozen=True):
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's, of the judge and the measure."""
+        """Cohen's kappa of the judge and the measure."""
         return kappa(self.both, self.only_judge, self.only_measure, self.neither)
 
 
 class Preferred(msgspec.Struct, frozen=True):
-    """Two policies at the cuts at which both were judged, and how a comparison settled those where they differ.
+    """Two policies at the cuts where both were judged, and how comparisons settled the cuts where they differ.
 
-    `raw` are the shares without impact by the single judgements, of the first and the second policy; `calibrated` those
-    after each comparison took the place of the two judgements: the better plan has no impact, the other has; a tie is
-    half a plan without impact for both. A difference that was not settled keeps its judgements.
+    `raw_…` are the shares without impact by the single judgements. In `calibrated_…` each comparison replaces the two
+    judgements: the better plan has no impact, the other has one; a tie counts half for both. A difference without a
+    usable comparison keeps its judgements.
     """
 
     model: str
@@ -91,7 +92,7 @@ class Preferred(msgspec.Struct, frozen=True):
 
 
 class Perceived(msgspec.Struct, frozen=True):
-    """How a model told one quantity, with or without a dashboard.
+    """A model's estimates of one quantity, with or without a dashboard.
 
     `error` is the median of |estimate − expected| / expected, for sizes; `right` the share of exact answers.
     """
@@ -106,7 +107,7 @@ class Perceived(msgspec.Struct, frozen=True):
 
 
 def judged(records: Iterable[Record]) -> list[Judged]:
-    """The figures of each model, policy and budget, in the order in which these first come."""
+    """The figures of each model, policy and budget, in the order of first appearance."""
     groups: dict[tuple[str, str, int], list[Judgement]] = {}
     for record in _newest(record for record in records if isinstance(record, Judgement)):
         groups.setdefault((record.model, record.policy, record.budget), []).append(record)
@@ -137,7 +138,7 @@ def perceived(records: Iterable[Record]) -> list[Perceived]:
 
 
 def _newest(records: Iterable[Judgement]) -> Iterable[Judgement]:
-    """The newest record of each plan: its question may have been worded otherwise before."""
+    """The newest record of each plan: earlier ones may have had a differently worded question."""
     return {(record.model, _cut(record), record.policy): record for record in records}.values()
 
 
@@ -241,7 +242,7 @@ def _perceived(model: str, quantity: Quantity, dashboard: bool, records: Sequenc
 
 
 def kappa(both: int, only_first: int, only_second: int, neither: int) -> float | None:
-    """Cohen's, of two judges; None if chance alone would agree always, or there is nothing."""
+    """Cohen's kappa of two judges; None without any cases, or if chance alone would always agree."""
     total = both + only_first + only_second + neither
     if not total:
         return None

@@ -1,4 +1,4 @@
-"""Asks a model about cuts, question by question: within a bound, and none that has its record already."""
+"""Asks a model about cuts, question by question: up to a limit, and none that already has a record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ctxvc.replay.judge.answer import (
 from ctxvc.replay.judge.cuts import Cut, Sample, sample, section
 from ctxvc.replay.judge.perception import questions
 
-#: A model that is handed in: the answer to a question. Raises: TooLong, and whatever ends the run.
+#: A model, as a function from a question to its answer. Raises: TooLong, or whatever ends the run.
 Ask = Callable[[str], str]
 
 _R = TypeVar("_R", Judgement, Preference, Estimate)
@@ -35,16 +35,16 @@ class TooLong(Exception):
 
 
 class Inquiry:
-    """Asks `model` up to `limit` questions; those that `file` has records of count too, and are not asked again."""
+    """Asks `model` up to `limit` questions. Those with a record in `file` count, too, but are not asked again."""
 
     def __init__(self, ask: Ask, model: str, file: RecordFile, limit: int) -> None:
         self._ask = ask
         self._model = model
         self._file = file
         self.left = limit
-        #: How many questions went to the model.
+        #: The number of questions that went to the model.
         self.asked = 0
-        #: Questions that the next cut takes, where it was left out for want of them.
+        #: The questions that the next cut needs, if it was left out because fewer were left; else 0.
         self.wanting = 0
         #: The records of all questions, asked now or before, in order.
         self.records: list[Record] = []
@@ -55,7 +55,7 @@ class Inquiry:
         return not self.wanting
 
     def put(self, kind: type[_R], text: str, fields_of: Callable[[str], Mapping[str, Any]], **fields: Any) -> _R:
-        """The record of a question; `fields_of` gives what an answer makes of it, and raises Unusable."""
+        """The record of a question, old or new; `fields_of` turns an answer into its fields, and may raise Unusable."""
         self.left -= 1
         blank = kind(model=self._model, question=digest(text), **fields)
         record = self._file.answered(blank)
@@ -79,9 +79,9 @@ class Inquiry:
 def judge(
     inquiry: Inquiry, cuts: Iterable[Cut], policies: Mapping[str, Policy], pair: tuple[str, str] | None = None
 ) -> None:
-    """Has each policy's plan judged at each cut, and the two of `pair` compared where one alone is without impact.
+    """Has each policy's plan judged at each cut, and the plans of `pair` compared where only one has no impact.
 
-    A cut is asked about whole or not at all, so that policies are judged at the same cuts.
+    A cut's questions are asked all or not at all, so that the policies are judged at the same cuts.
     """
     for cut in cuts:
         samples = {name: own for name, policy in policies.items() if (own := sample(cut, name, policy))}
@@ -97,7 +97,7 @@ def judge(
 
 
 def perceive(inquiry: Inquiry, cuts: Iterable[Cut]) -> None:
-    """Asks what there is to perceive at each cut; a cut whole or not at all."""
+    """Asks the questions of perception at each cut, all of a cut's or none."""
     for cut in cuts:
         own = list(questions(cut))
         if not inquiry.has_room(len(own)):
@@ -135,7 +135,7 @@ def _preference(inquiry: Inquiry, first: Sample, second: Sample) -> Preference:
     names = sorted((first.policy, second.policy))
     swapped = is_swapped(first.sha256, first.conversation, first.budget, first.call, *names)
     if first.policy != names[0]:
-        swapped = not swapped  # the same question, whichever of the two a person names first
+        swapped = not swapped  # the same question in whichever order the two are named
     a, b = (second, first) if swapped else (first, second)
     return inquiry.put(
         Preference,
@@ -201,7 +201,7 @@ Answer with one JSON object and nothing else:
 
 
 def question_on(sample: Sample) -> str:
-    """Whether a plan leaves what the future needs."""
+    """The question whether a plan leaves what the future needs."""
     return _joined(
         _TASK,
         section("What is kept, in order", sample.retained),
@@ -213,7 +213,7 @@ def question_on(sample: Sample) -> str:
 
 
 def question_on_two(a: Sample, b: Sample) -> str:
-    """Which of two plans at the same cut leaves more of what the future needs."""
+    """The question which of two plans at the same cut leaves more of what the future needs."""
     both = set(a.retained) & set(b.retained)
     parts = [section("What both keep, in order", (text for text in a.retained if text in both))]
     for letter, own in (("A", a), ("B", b)):
@@ -226,12 +226,12 @@ def question_on_two(a: Sample, b: Sample) -> str:
 
 
 def digest(question: str) -> str:
-    """The SHA-256 of a question, by which its record is known."""
+    """The SHA-256 of a question, which identifies its record."""
     return hashlib.sha256(question.encode()).hexdigest()
 
 
 def is_swapped(*names: object) -> bool:
-    """Whether the second of two stands first in a question: by a fixed hash of what it is about."""
+    """Whether a question shows the second of two first, by a fixed hash of its subject."""
     return hashlib.sha256("\n".join(map(str, names)).encode()).digest()[0] % 2 == 1
 
 

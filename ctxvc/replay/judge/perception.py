@@ -1,7 +1,7 @@
-"""Whether a model can tell the state of its own context from the prompt: sizes and order, with and without a dashboard.
+"""Tests whether a model perceives the sizes and the order of its own context, with and without a dashboard.
 
-Source: VISTA, arXiv:2606.30005, appendix F: four quantities, each a question of its own, scored against the harness's
-own counts. There the anchor is the first archive of a run; here it is a cut.
+Source: VISTA, arXiv:2606.30005, appendix F: four quantities, one question each, scored against the harness's own
+counts. The paper asks at a run's first archive; here it is at a cut.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ctxvc.replay.judge.cuts import Cut, line, section, whole_line
 
 #: Blocks of fewer tokens are not asked about.
 SMALLEST = 50
-#: The largest ratio of the tokens of a pair, the larger to the smaller: the paper's hard subset.
+#: The largest ratio of a pair's tokens, larger to smaller: the paper's hard subset.
 CLOSE = 2
-#: Characters of a passage that is quoted.
+#: The fewest and the most characters of a quoted passage.
 _SHORTEST, _QUOTED = 24, 120
 _NO_CAP = 1 << 40
 
@@ -48,7 +48,7 @@ class Replies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question of perception: its text, and the right answer. `choices` are the blocks that a pair is of."""
+    """A question of perception: its text, and the right answer. `choices` are the two blocks of a pair."""
 
     quantity: Quantity
     dashboard: bool
@@ -67,12 +67,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def questions(cut: Cut) -> Iterator[Question]:
-    """One question for each quantity that the prompt of a cut allows, without the dashboard and with it.
+    """One question for each quantity that a cut's prompt allows, without and with the dashboard.
 
-    A fixed hash settles which blocks are asked about.
+    A fixed hash chooses the blocks that are asked about.
     """
     slots = [slot for slot in outline(cut.view.ledger) if cut.text(slot)]
-    # Of a call its arguments as they are sent, which are what is counted.
+    # A call's text is its arguments as sent, since those are counted.
     texts = [cut.prompts.text(slot) if slot.kind == "tool_use" else cut.text(slot) for slot in slots]
     if not slots:
         return
@@ -121,7 +121,7 @@ def _form(wording: str, form: str) -> str:
 
 
 def _pair(blocks: Sequence[Line]) -> tuple[Line, Line] | None:
-    """The first two blocks that differ in size, and not by much."""
+    """The first two blocks that differ in size, by a factor of `CLOSE` at most."""
     few = combinations(blocks[:40], 2)
     return next((pair for pair in few if 1 < _ratio(*pair) <= CLOSE), None)
 
@@ -131,7 +131,7 @@ def _ratio(first: Line, second: Line) -> float:
 
 
 def _passage(slots: Sequence[Slot], texts: Sequence[str], order: Callable[[int], bytes]) -> tuple[str, int] | None:
-    """A line that stands in the prompt once, and how many replies come after its block."""
+    """A line that occurs once in the prompt, and the number of replies after its block."""
     conversation = "\n".join(texts)
     for at in sorted(range(len(slots)), key=order):
         candidates = (text.strip()[:_QUOTED] for text in texts[at].splitlines())

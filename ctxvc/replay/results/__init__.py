@@ -1,1 +1,1 @@
-"""Results of replays: a row each, their file, and what is said of many of them."""
+"""Results of replays: one row each, their file, and the totals and comparisons over many."""

@@ -1,5 +1,4 @@
-"""Two policies beside each other at the same budgets, over many conversations; and where one is above the
-oracle."""
+"""Compares two policies at the same budgets over many conversations, and lists those above the oracle."""
 
 from __future__ import annotations
 
@@ -13,12 +12,12 @@ from ctxvc.replay.results.result import Result, decode_uses, foresees
 from ctxvc.replay.results.totals import CLASSES, Class
 from ctxvc.replay.work import Source
 
-#: Conversations whose blocks are looked at for differences, those with the most of them.
+#: The number of conversations searched for differing blocks: those with the most differences.
 _LOOKED_AT = 5
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How a class of uses went under both policies at a budget."""
+    """The outcomes of a class of uses under both policies at a budget."""
 
     budget: int
     uses: Class
@@ -34,7 +33,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 def compared(results: Iterable[Result], a: str, b: str) -> list[Compared]:
-    """The transitions at each budget, by class, over all conversations that both policies have a result of."""
+    """The transitions at each budget, by class, over all conversations with results of both policies."""
     sums: dict[tuple[int, Class], Transitions] = {}
     for first, second in _pairs(results, a, b):
         for name, counts in _by_class(first, second).items():
@@ -43,7 +42,7 @@ def compared(results: Iterable[Result], a: str, b: str) -> list[Compared]:
 
 
 def examples(results: Iterable[Result], a: str, b: str, sources: Sequence[Source], limit: int) -> list[Example]:
-    """The largest differences at non-trivial uses, from the conversations that have the most of them."""
+    """The largest differences in non-trivial uses, from the conversations with the most differences."""
     pairs = [(first, second, _by_class(first, second)["nt"]) for first, second in _pairs(results, a, b)]
     differing = sorted(pairs, key=lambda pair: -(pair[2].only_a + pair[2].only_b))[:_LOOKED_AT]
     by_name = {(source.name, source.sha256): source for source in sources}
@@ -76,12 +75,12 @@ def _by_class(first: Result, second: Result) -> dict[Class, Transitions]:
     return {name: transitions(mine.outcomes, theirs.outcomes, places[name]) for name in CLASSES}
 
 
-#: Points by which a policy may be above the oracle without being listed.
+#: Percentage points by which a policy may be above the oracle without being listed.
 POINTS = 2.0
 
 
 class Above(msgspec.Struct, frozen=True):
-    """A conversation, and by how many points of its non-trivial uses (`uses`) a policy is above the oracle in it."""
+    """A policy above the oracle in a conversation, by `points` percentage points of its `uses` non-trivial uses."""
 
     file: str
     conversation: str
@@ -92,10 +91,10 @@ class Above(msgspec.Struct, frozen=True):
 
 
 def above(results: Iterable[Result], points: float = POINTS) -> list[Above]:
-    """The policies that kept to their budgets, the highest first.
+    """Where policies that kept to their budgets are above the oracle, the highest first.
 
-    A greedy rule that keeps blocks whole or not at all is no strict bound: of a preview it would have to keep the whole
-    block, and for one giant result it lets much go.
+    The oracle is no strict bound, since it is greedy and keeps blocks whole or not at all: it pays for a whole block
+    where a preview would do, and removes much to keep one giant result.
     """
     conversations = []
     for result in results:

@@ -1,7 +1,7 @@
-"""A results file: one result a line, in any order while a run goes on, sorted once it is through.
+"""A results file: one result a line, in any order during a run, sorted at its end.
 
-What stands in it is not done again, so a run that was killed goes on where it was. As a Parquet table it has a row a
-result, and a column for each field of a group, as in `tokens.peak`.
+Results in the file are not computed again, so a killed run continues where it stopped. The Parquet table has one row a
+result, and a column for each nested field, such as `tokens.peak`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ctxvc.errors import BadInput, Conflict, CtxvcError, Refused
 from ctxvc.replay.results.result import SCHEMA, Options, Result, decode
 from ctxvc.store import files
 
-#: What helps where a file is none of these.
+#: The hint for a file of another kind.
 ELSEWHERE = "write to another file, or remove this one"
 
 _R = TypeVar("_R")
 
 
 class LineFile(Generic[_R]):
-    """The file at `path`, which may be new; `records` are those that it has, a line each.
+    """The file at `path`, which may be new; `records` are its records, one a line.
 
-    A line is read by `decode`, and is called a `kind`, with its article. A part of a last line, which a kill left, is
-    cut off if it begins as all do. Raises: BadInput for a file of something else, which stays as it is.
+    `decode` reads a line; `kind` names a record in errors, with its article. An incomplete last line, left by a killed
+    run, is cut off if it starts with `beginning`. Raises: BadInput for a file of another kind, which stays unchanged.
     """
 
     def __init__(self, path: Path, decode: Callable[[bytes], _R], kind: str, beginning: bytes) -> None:
@@ -52,7 +52,7 @@ class LineFile(Generic[_R]):
                 file.truncate(end)
 
     def add(self, records: Iterable[_R]) -> None:
-        """Adds records, on the disk when this returns."""
+        """Adds records, which are on disk when this returns."""
         self.records += (added := list(records))
         with self.path.open("ab") as file:
             file.write(b"".join(map(line_of, added)))
@@ -61,7 +61,7 @@ class LineFile(Generic[_R]):
 
 
 def line_of(record: object) -> bytes:
-    """The record as a line, with its line feed; fields stand as declared, keys of mappings sorted."""
+    """The record as a line with its line feed: fields in the order of declaration, keys of mappings sorted."""
     return msgspec.json.encode(record, order="deterministic") + b"\n"
 
 
@@ -71,7 +71,7 @@ _CODE = ("agent", "core", "data", "importers", "policies", "replay", "session", 
 #: How a line begins.
 _BEGINNING = b'{"schema":"' + SCHEMA.encode()
 
-#: What a result is of: file, checksum, policy, budget and options; a file may have several conversations.
+#: What identifies a file's results: file, checksum, policy, budget and options; one for each of its conversations.
 Key = tuple[str, str, str, int, Options]
 
 
@@ -80,9 +80,9 @@ def key(result: Result) -> Key:
 
 
 def code_version(own: Iterable[Path] = ()) -> str:
-    """`0.1.0+3fa9c1d2e4b5`: the package's version, and a checksum of the code that decides on results.
+    """`0.1.0+3fa9c1d2e4b5`: the package's version, and a checksum of the code that results depend on.
 
-    `own` are files with policies of a person's own.
+    `own` are files with the user's own policies.
     """
     package = Path(ctxvc.replay.__file__).parents[1]
     paths = (path for part in _CODE for path in sorted((package / part).rglob("*")))
@@ -95,9 +95,9 @@ def code_version(own: Iterable[Path] = ()) -> str:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Inside, nobody else who comes through here writes to the file at `path`, which is made if it is new.
+    """Locks the file at `path` against other replays, and creates it if it is new.
 
-    Raises: Conflict, at once, while another process is inside.
+    Raises: Conflict, at once, if another process has the lock.
     """
     path.touch()
     with ExitStack() as stack:
@@ -110,10 +110,10 @@ def alone(path: Path) -> Iterator[None]:
 
 
 class ResultFile(LineFile[Result]):
-    """The results file at `path`, which may be new; `version` is that of the code that would add to it.
+    """The results file at `path`, which may be new; `version` is that of the code that adds to it.
 
-    Enter `alone` before: of two that write to one file, each would take the other's newest line for the rest of a kill.
-    Raises: BadInput if the file is not one of results; Refused if another version made them.
+    Enter `alone` first: without it, two writers would take each other's newest line for the remains of a killed run.
+    Raises: BadInput if the file has no results; Refused if another version made them.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -122,7 +122,7 @@ class ResultFile(LineFile[Result]):
         self._expected = {key(result): result.conversations for result in self.records}
 
     def has(self, identity: Key) -> bool:
-        """Whether all conversations of the file have a result of this key."""
+        """Whether all conversations of the recording have a result with this key."""
         return identity in self._counts and self._counts[identity] >= self._expected[identity]
 
     def add(self, records: Iterable[Result]) -> None:
@@ -132,7 +132,7 @@ class ResultFile(LineFile[Result]):
         self._expected.update((key(result), result.conversations) for result in added)
 
     def sort(self) -> None:
-        """Writes the file anew, sorted, each result once."""
+        """Rewrites the file, sorted and without duplicates."""
         unique = {(*key(result), result.conversation): result for result in self.records}
         self.records = [unique[at] for at in sorted(unique, key=_order)]
         files.replace(self.path, b"".join(map(line_of, self.records)))
@@ -167,7 +167,7 @@ def _schema(line: bytes) -> str:
     return str(value.get("schema", "")) if isinstance(value, dict) else ""
 
 
-#: Fields whose keys are of no fixed number: they are columns of JSON texts.
+#: Fields with arbitrary keys, which become columns of JSON text.
 _MAPPINGS = frozenset({"events", "dropped", "kinds", "failures"})
 
 

@@ -1,4 +1,4 @@
-"""Results added up: a policy at a budget, over all conversations or a part of them."""
+"""Results added up, by policy and budget, over all conversations or some of them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CLASSES: tuple[Class, ...] = ("all", "nt", "ar")
 class Totals(msgspec.Struct, frozen=True):
     """The sums of some results of one policy at one budget; `tokens.peak` and `timing.worst` are the largest.
 
-    `macro` are averages of which each conversation counts once, for those that have such uses: by class of uses and
-    place (`visible`, `routed`), and of the oracle's (`oracle`) and Belady's (`belady`) visible uses.
+    `macro` has averages over the conversations with such uses, each counted once: by class of uses, the shares that are
+    `visible`, `routed`, and visible under the `oracle` and `belady` bounds.
     """
 
     policy: str
@@ -50,12 +50,12 @@ class Totals(msgspec.Struct, frozen=True):
     model: str = ""
 
     def share(self, uses: Class, *places: str) -> float | None:
-        """The share of these uses that are met at one of the places; None without any."""
+        """The share of these uses whose outcome is one of `places`; None without uses."""
         outcomes = of_class(self.retention, uses)
         return sum(getattr(outcomes, place) for place in places) / outcomes.total if outcomes.total else None
 
     def of_oracle(self, uses: Class) -> float | None:
-        """The visible uses as a share of those that are visible under the oracle; None without any."""
+        """The visible uses as a share of those visible under the oracle; None if those are none."""
         best: int = getattr(self.oracle, uses)
         return of_class(self.retention, uses).visible / best if best else None
 
@@ -75,7 +75,7 @@ def of_class(retention: Split, uses: Class) -> Counts:
 
 
 def totals(results: Iterable[Result]) -> list[Totals]:
-    """The totals of each policy and budget, in the order in which they first come."""
+    """The totals of each policy and budget, in the order of first appearance."""
     groups: dict[tuple[str, int], list[Result]] = {}
     for result in results:
         groups.setdefault((result.policy, result.budget), []).append(result)
@@ -160,9 +160,9 @@ ENOUGH = 0.95
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A choice, and the candidate that keeps most visible.
+    """The recommended candidate, and the one that keeps most visible.
 
-    `enough` says whether the choice keeps enough; where none does, it is the one that keeps most.
+    `enough` is true if the choice keeps `ENOUGH` visible; if no candidate does, the choice is the one that keeps most.
     """
 
     choice: Totals
@@ -171,10 +171,10 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def advice(candidates: Iterable[Totals]) -> Advice | None:
-    """The cheapest of the candidates that keep enough visible, recoveries of the rest included in the price.
+    """The cheapest of the candidates that keep enough visible; the price includes recovering the rest.
 
-    One that sends a prompt over its budget, or cannot make one, is taken only where all do. The oracle is no candidate.
-    None if nothing was used again, so that there is nothing to judge by.
+    A candidate with a prompt that is over its budget, invalid or missing is chosen only if all have one. The oracle is
+    not a candidate. None if nothing was used again, so that there is nothing to judge by.
     """
     policies = (one for one in candidates if one.retention.all.total and not foresees(one.policy))
     judged = sorted(policies, key=rank)
@@ -185,7 +185,7 @@ def advice(candidates: Iterable[Totals]) -> Advice | None:
 
 
 def rank(candidate: Totals) -> tuple[bool, bool, float, int, str]:
-    """Sorts the best first: what sends each call, then what keeps enough; then the cheaper, or the fuller."""
+    """A sort key, best first: what can send every call, then what keeps enough; then the cheaper, or the fuller."""
     share, price = visible(candidate), candidate.cost.relative_with_demand
     return (
         _unsent(candidate) > 0,
