@@ -6,7 +6,7 @@ lack: blocks restored since they were written, and notes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import msgspec
@@ -100,9 +100,9 @@ class _Host(NamedTuple):
         results = {part.value.id: part.value for _, part in new if isinstance(part.value, ToolResult)}
         return _Host(values, joined, new, results)
 
-    def without_broken(self, intact: Collection[str]) -> _Host:
+    def without_broken(self, intact: Set[str]) -> _Host:
         """The same without joined texts of which a block is not `intact`: what stays is rendered block by block."""
-        broken = {first for block, first in self.joined.items() if not {block, first} <= set(intact)}
+        broken = {first for block, first in self.joined.items() if not {block, first} <= intact}
         values = {block: value for block, value in self.values.items() if block not in broken}
         joined = {block: first for block, first in self.joined.items() if first not in broken}
         return self._replace(values=values, joined=joined)
